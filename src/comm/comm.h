@@ -1,0 +1,54 @@
+/* Teams as the operations see them: a transport is a struct of functions, and what it must offer is
+ * small. An all-gather and a barrier carry everything; where peers' memory can be loaded, a pointer
+ * that travels by all-gather replaces copies. Below: core. Above: ce, ep. */
+#ifndef WEFT_COMM_COMM_H
+#define WEFT_COMM_COMM_H
+
+#include <stdbool.h>
+#include <weft/weft.h>
+
+typedef struct weft__transport {
+  const char *name;
+  bool loads_peers; /* a pointer sent by a peer may be dereferenced here, between two barriers */
+  weft_status (*allgather)(weft_comm *comm, const void *send, void *recv, size_t bytes);
+  weft_status (*barrier)(weft_comm *comm);
+  weft_status (*split)(weft_comm *parent, const int64_t *members, int64_t ranks, weft_comm **team);
+  weft_status (*abort)(weft_comm *comm);
+  weft_status (*reset)(weft_comm *comm);
+  void (*destroy)(weft_comm *comm);
+} weft__transport;
+
+/* The head of every transport's own comm struct. */
+struct weft_comm {
+  const weft__transport *transport;
+  weft_comm_info info;
+  int64_t *hosts_of;   /* [ranks] host number of each rank, relative to the team */
+  int64_t plans;       /* live plans of this rank's view */
+  int64_t arena_used;  /* symmetric bytes taken by this rank's plans */
+  int64_t arena_bytes; /* the world's limit, 0: none */
+  int64_t cpu_ranks;   /* ranks of the world in this process: they share its cores */
+};
+
+/* Collective over the team; `recv` gets ranks × bytes in rank order. Errors: TIMEOUT, ABORTED. */
+weft_status weft__comm_allgather(weft_comm *comm, const void *send, void *recv, size_t bytes);
+
+/* Every rank brings the status of its own checks, and `bytes` that must be the same on all ranks.
+ * All ranks return WEFT_OK, or none does: the rank whose own status is bad gets that back, with its
+ * message; the others get PEER naming the rank; where bytes differ, all get MISMATCH naming a rank
+ * and the field, found in `fields`. */
+typedef struct weft__field {
+  const char *name;
+  size_t offset, bytes; /* bytes: 4 or 8, read as signed integers for the message */
+} weft__field;
+
+weft_status weft__comm_agree(weft_comm *comm, weft_status own, const void *data, size_t bytes,
+                             const weft__field *fields, int count, const char *what);
+
+/* Records an error for weft_comm_async_error(). */
+void weft__comm_report(weft_comm *comm, weft_status status, int64_t peer, int64_t count,
+                       const char *message);
+
+/* Takes `bytes` of the symmetric arena's allowance, or gives them back with a negative count. */
+weft_status weft__comm_arena_take(weft_comm *comm, int64_t bytes);
+
+#endif

@@ -1,0 +1,14 @@
+/* Environment variables and the machine's core count. */
+#ifndef WEFT_CORE_ENV_H
+#define WEFT_CORE_ENV_H
+
+#include <stdint.h>
+
+/* The integer value of `name` when it is set to one ≥ 1, else `fallback` (a bad value is logged).
+ */
+int64_t weft__env_int(const char *name, int64_t fallback);
+
+/* Cores that this process may run on, at least 1. */
+int64_t weft__cores(void);
+
+#endif
