@@ -10,6 +10,8 @@
 
 #include <weft/weft.h>
 
+#include "device/ptx/address.h"
+
 /* Handles of the driver. Pointers and a 64-bit address, as its ABI has them. */
 typedef struct cuda_context_handle *cuda_context;
 typedef struct cuda_stream_handle *cuda_stream;
@@ -18,7 +20,6 @@ typedef struct cuda_library_handle *cuda_library;
 typedef struct cuda_function_handle *cuda_function;
 typedef uint64_t cuda_address;
 
-struct cuda_tensor_map; /* below */
 struct cuda_launch_config;
 
 /* Functions of the driver: name, first driver version (as cuGetProcAddress counts) that has this
@@ -63,7 +64,7 @@ struct cuda_launch_config;
     (const struct cuda_launch_config *config, cuda_function kernel, void **parameters,             \
      void **extra))                                                                                \
   X(cuTensorMapEncodeTiled, 12000,                                                                 \
-    (struct cuda_tensor_map * map, int type, unsigned rank, void *address, const uint64_t *dims,   \
+    (struct tensor_map * map, int type, unsigned rank, void *address, const uint64_t *dims,        \
      const uint64_t *strides, const uint32_t *box, const uint32_t *element_strides,                \
      int interleave, int swizzle, int l2_promotion, int fill))
 
@@ -97,28 +98,32 @@ struct cuda_device_info {
 int weft__cuda_device_count(void);
 weft_status weft__cuda_device_query(int ordinal, struct cuda_device_info *info);
 
-/* An image is one fat binary embedded in the library, named after its instance file. */
+/* Runs a small kernel on the device: WEFT_OK, or why the library can't use it. Leaves the thread's
+ * current context as it was. */
+weft_status weft__cuda_probe(int ordinal);
+
+/* An image is one fat binary embedded in a program, named after its instance file. A set is what
+ * the build embeds in one place; the library has one, and so have the tests. */
 struct device_image {
   const char *name;
   const unsigned char *bytes;
+  cuda_library loaded; /* NULL until first used; never unloaded */
 };
-extern const struct device_image weft__device_images[];
-extern const size_t weft__device_image_count; /* 0 in a build without nvcc */
+struct device_images {
+  size_t count; /* 0 in a build without nvcc */
+  struct device_image *images;
+};
+extern struct device_images weft__device_images;
 
 struct cuda_kernel {
   cuda_function function;
   int registers, local_bytes;
 };
 
-/* Finds `kernel` in the embedded image `image` and lets it use `shared_bytes` of dynamic shared
- * memory on the device of the current context. The image is loaded once a process. Any thread. */
-weft_status weft__cuda_kernel_load(const char *image, const char *kernel, int device,
-                                   unsigned shared_bytes, struct cuda_kernel *out);
-
-/* A tensor map, as kernels receive it: 128 opaque bytes, aligned to 64 (PTX ISA, "Tensor-map"). */
-struct cuda_tensor_map {
-  _Alignas(64) uint64_t opaque[16];
-};
+/* Finds `kernel` in the image `image` of a set and lets it use `shared_bytes` of dynamic shared
+ * memory on `device`. Any thread. */
+weft_status weft__cuda_kernel_load(struct device_images *set, const char *image, const char *kernel,
+                                   int device, unsigned shared_bytes, struct cuda_kernel *out);
 
 enum cuda_element { CUDA_BF16, CUDA_F16, CUDA_F32, CUDA_U32, CUDA_U8 };
 enum cuda_swizzle { CUDA_SWIZZLE_NONE, CUDA_SWIZZLE_32, CUDA_SWIZZLE_64, CUDA_SWIZZLE_128 };
@@ -135,8 +140,7 @@ struct cuda_tensor {
   uint64_t dims[CUDA_TENSOR_RANK_MAX], strides[CUDA_TENSOR_RANK_MAX - 1];
   uint32_t box[CUDA_TENSOR_RANK_MAX];
 };
-weft_status weft__cuda_tensor_map_encode(const struct cuda_tensor *tensor,
-                                         struct cuda_tensor_map *map);
+weft_status weft__cuda_tensor_map_encode(const struct cuda_tensor *tensor, struct tensor_map *map);
 
 struct cuda_launch {
   unsigned ctas, threads, cluster; /* cluster: CTAs in one cluster along x, 1 for none */

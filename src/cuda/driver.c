@@ -140,7 +140,7 @@ weft_status weft__cuda_device_query(int ordinal, struct cuda_device_info *info) 
   if (info->major == 9 && info->minor == 0) info->arch = CUDA_ARCH_SM90;
   if (info->major == 10) info->arch = CUDA_ARCH_SM100;
   const size_t room = sizeof info->why_off;
-  if (weft__device_image_count == 0) {
+  if (weft__device_images.count == 0) {
     snprintf(info->why_off, room, "the library was built without nvcc");
   } else if (info->arch == CUDA_ARCH_NONE) {
     snprintf(info->why_off, room, "compute capability %d.%d: there is code for 9.0 and 10.x",

@@ -7,27 +7,22 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { IMAGES_MAX = 64 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of device_image.loaded */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static cuda_library loaded[IMAGES_MAX]; /* beside weft__device_images, never unloaded */
-
-static weft_status load_image(const struct cuda_driver *driver, const char *image,
-                              cuda_library *library) {
-  size_t i = 0;
-  while (i < weft__device_image_count && strcmp(weft__device_images[i].name, image))
-    i++;
-  if (i == weft__device_image_count)
-    return weft__fail(WEFT_ERR_UNSUPPORTED, "this build holds no device image \"%s\"", image);
-  if (i >= IMAGES_MAX)
-    return weft__fail(WEFT_ERR_UNSUPPORTED, "more than %d device images", IMAGES_MAX);
+static weft_status load_image(const struct cuda_driver *driver, struct device_images *set,
+                              const char *name, cuda_library *library) {
+  struct device_image *image = NULL;
+  for (size_t i = 0; i < set->count; i++)
+    if (!strcmp(set->images[i].name, name)) image = &set->images[i];
+  if (!image)
+    return weft__fail(WEFT_ERR_UNSUPPORTED, "this build holds no device image \"%s\"", name);
   weft_status status = WEFT_OK;
   pthread_mutex_lock(&lock);
-  if (!loaded[i])
-    status = weft__cuda_check(driver->cuLibraryLoadData(&loaded[i], weft__device_images[i].bytes,
-                                                        NULL, NULL, 0, NULL, NULL, 0),
-                              "cuLibraryLoadData");
-  *library = loaded[i];
+  if (!image->loaded)
+    status = weft__cuda_check(
+        driver->cuLibraryLoadData(&image->loaded, image->bytes, NULL, NULL, 0, NULL, NULL, 0),
+        name);
+  *library = image->loaded;
   pthread_mutex_unlock(&lock);
   return status;
 }
@@ -35,12 +30,12 @@ static weft_status load_image(const struct cuda_driver *driver, const char *imag
 /* CUfunction_attribute */
 enum { LOCAL_BYTES = 3, REGISTERS = 4, DYNAMIC_SHARED_BYTES_MAX = 8 };
 
-weft_status weft__cuda_kernel_load(const char *image, const char *kernel, int device,
-                                   unsigned shared_bytes, struct cuda_kernel *out) {
+weft_status weft__cuda_kernel_load(struct device_images *set, const char *image, const char *kernel,
+                                   int device, unsigned shared_bytes, struct cuda_kernel *out) {
   const struct cuda_driver *driver = weft__cuda_driver();
   if (!driver) return weft__fail(WEFT_ERR_UNSUPPORTED, "%s", weft__cuda_driver_why_off());
-  cuda_library library;
-  weft_status status = load_image(driver, image, &library);
+  cuda_library library = NULL;
+  weft_status status = load_image(driver, set, image, &library);
   if (status) return status;
   cuda_function f;
   status = weft__cuda_check(driver->cuLibraryGetKernel(&f, library, kernel), kernel);

@@ -14,7 +14,7 @@ static const struct {
                 [CUDA_U32] = {2, 4},
                 [CUDA_U8] = {0, 1}};
 
-weft_status weft__cuda_tensor_map_encode(const struct cuda_tensor *t, struct cuda_tensor_map *map) {
+weft_status weft__cuda_tensor_map_encode(const struct cuda_tensor *t, struct tensor_map *map) {
   enum { INTERLEAVE_NONE = 0, L2_PROMOTION_256 = 3, FILL_ZERO = 0, BOX_MAX = 256 };
   static const uint32_t row_bytes_max[] = {[CUDA_SWIZZLE_NONE] = UINT32_MAX,
                                            [CUDA_SWIZZLE_32] = 32,
