@@ -1,0 +1,37 @@
+#!/bin/sh
+# Builds the GPU tests on this machine, runs them, then times the GEMM kernels against cuBLAS. Run it from the root of
+# the tree, on a machine with an NVIDIA GPU, nvcc, a C compiler and CMake. Logs and figures go to $OUT, or to out/.
+set -eu
+out=${OUT:-out}
+mkdir -p "$out"
+build=${BUILD:-build-gpu}
+
+say() { echo "== $(date +%T) $*"; }
+
+say build
+cmake -S tests/gpu -B "$build" -DWEFT_CUDA=ON >"$out/build.log" 2>&1 &&
+  cmake --build "$build" -j "$(nproc)" >>"$out/build.log" 2>&1 || {
+  tail -40 "$out/build.log"
+  exit 4
+}
+cat "$build"/device/*.log >"$out/ptxas.log"
+
+# cuBLAS is a yardstick only: any copy on the machine will do.
+if [ -z "${WEFT_CUBLAS:-}" ]; then
+  WEFT_CUBLAS=$(find / -name 'libcublas.so.1[0-9]' -not -path '/proc/*' 2>/dev/null | head -1)
+  export WEFT_CUBLAS
+fi
+echo "cuBLAS: ${WEFT_CUBLAS:-none}"
+nvidia-smi --query-gpu=name,driver_version,power.draw,clocks.sm,temperature.gpu --format=csv,noheader || true
+
+status=0
+for program in ${TESTS-test_gemm}; do
+  say "$program"
+  timeout 120 "$build/$program" >"$out/$program.txt" 2>&1 || status=$?
+  tail -30 "$out/$program.txt"
+done
+say bench
+timeout "${BENCH_SECONDS:-240}" "$build/gemm_bench" --json "$out/gemm_bench.json" ${BENCH_FLAGS:-} 2>&1 | tee "$out/gemm_bench.txt"
+nvidia-smi --query-gpu=power.draw,clocks.sm,temperature.gpu --format=csv,noheader || true
+say "done, tests' status $status"
+exit $status
