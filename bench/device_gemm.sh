@@ -25,11 +25,14 @@ echo "cuBLAS: ${WEFT_CUBLAS:-none}"
 nvidia-smi --query-gpu=name,driver_version,power.draw,clocks.sm,temperature.gpu --format=csv,noheader || true
 
 status=0
-for program in ${TESTS-test_gemm}; do
-  say "$program"
-  timeout 120 "$build/$program" >"$out/$program.txt" 2>&1 || status=$?
-  tail -30 "$out/$program.txt"
-done
+say test_gemm
+timeout 120 "$build/test_gemm" >"$out/test_gemm.txt" 2>&1 || status=$?
+tail -30 "$out/test_gemm.txt"
+say wrappers
+expect=tests/gpu/wrappers/h200.txt
+[ -f $expect ] && set -- --expect $expect || set --
+timeout 120 "$build/wrappers_gpu" --lines "$out/wrappers.txt" --raw "$out/wrappers.raw" "$@" >"$out/wrappers_gpu.txt" 2>&1 || status=$?
+tail -30 "$out/wrappers_gpu.txt"
 say bench
 timeout "${BENCH_SECONDS:-240}" "$build/gemm_bench" --json "$out/gemm_bench.json" ${BENCH_FLAGS:-} 2>&1 | tee "$out/gemm_bench.txt"
 nvidia-smi --query-gpu=power.draw,clocks.sm,temperature.gpu --format=csv,noheader || true

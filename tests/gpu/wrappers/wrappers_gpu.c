@@ -1,0 +1,96 @@
+/* Runs every wrapper test on the GPU. Writes a line a test with the hash of its output, and all
+ * outputs one after the other, raw; and compares the hashes with a file of such lines, if one is
+ * given: what loom or another GPU answered. Each test runs twice, and must answer alike.
+ *
+ *   wrappers_gpu [--lines FILE] [--raw FILE] [--expect FILE] */
+#include <string.h>
+
+#include "../gpu.h"
+#include "wrapper_tests.h"
+
+static struct wrapper_test tests[WRAPPER_TESTS_MAX];
+
+static void run(const struct cuda_driver *driver, const struct wrapper_test *test,
+                const unsigned char *in, unsigned char *out) {
+  struct cuda_kernel kernel;
+  gpu_require_status(weft__cuda_kernel_load(&test_device_images, test->image, test->kernel, 0,
+                                            test->shared_bytes, &kernel),
+                     test->name);
+  memset(out, WRAPPER_OUT_BYTE, test->out_bytes);
+  struct wrapper_args args;
+  memset(&args, 0, sizeof args);
+  args.in.a = gpu_upload(in, test->in_bytes);
+  args.out.a = gpu_upload(out, test->out_bytes);
+  args.parameter = test->parameter;
+  if (test->map != MAP_NONE) {
+    struct cuda_tensor tensor = test->tensor;
+    tensor.address = test->map == MAP_IN ? args.in.a : args.out.a;
+    gpu_require_status(weft__cuda_tensor_map_encode(&tensor, &args.map), test->name);
+  }
+  const struct cuda_launch launch = {.ctas = test->cluster,
+                                     .threads = test->threads,
+                                     .cluster = test->cluster,
+                                     .shared_bytes = test->shared_bytes};
+  gpu_require_status(weft__cuda_launch(&kernel, &launch, &args), test->name);
+  gpu_require(driver->cuCtxSynchronize(), test->name);
+  gpu_download(out, args.out.a, test->out_bytes);
+  gpu_free(args.in.a);
+  gpu_free(args.out.a);
+}
+
+int main(int argc, char **argv) {
+  const char *lines_path = NULL, *raw_path = NULL, *expect = NULL;
+  for (int i = 1; i < argc; i += 2) {
+    const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+    if (value && !strcmp(argv[i], "--lines"))
+      lines_path = value;
+    else if (value && !strcmp(argv[i], "--raw"))
+      raw_path = value;
+    else if (value && !strcmp(argv[i], "--expect"))
+      expect = value;
+    else {
+      fprintf(stderr, "usage: wrappers_gpu [--lines FILE] [--raw FILE] [--expect FILE]\n");
+      return 2;
+    }
+  }
+  struct cuda_device_info info;
+  const struct cuda_driver *driver = gpu_open(&info);
+  if (info.arch != CUDA_ARCH_SM90) {
+    printf("skipped: these kernels are for compute capability 9.0\n");
+    return GPU_SKIPPED;
+  }
+  FILE *lines = lines_path ? fopen(lines_path, "w") : NULL;
+  FILE *raw = raw_path ? fopen(raw_path, "wb") : NULL;
+  if ((lines_path && !lines) || (raw_path && !raw)) {
+    fprintf(stderr, "can't write %s\n", !lines ? lines_path : raw_path);
+    return 4;
+  }
+  static unsigned char in[WRAPPER_OUT_MAX], out[WRAPPER_OUT_MAX], again[WRAPPER_OUT_MAX];
+  const size_t count = wrapper_tests_make(tests);
+  int passed = 0, failed = 0;
+  printf("# wrappers on %s, %zu tests%s%s\n", info.name, count, expect ? ", compared with " : "",
+         expect ? expect : "");
+  for (size_t i = 0; i < count; i++) {
+    wrapper_input(&tests[i], i, in);
+    run(driver, &tests[i], in, out);
+    run(driver, &tests[i], in, again);
+    if (lines) wrapper_write_line(lines, &tests[i], out);
+    if (raw) fwrite(out, 1, tests[i].out_bytes, raw);
+    uint64_t want = 0;
+    const uint64_t got = wrapper_hash(out, tests[i].out_bytes);
+    const char *why = NULL;
+    if (memcmp(out, again, tests[i].out_bytes))
+      why = "two runs differ";
+    else if (expect && wrapper_find_hash(expect, tests[i].name, &want))
+      why = "not in the file";
+    else if (expect && want != got)
+      why = "differs from the file";
+    passed += why == NULL;
+    failed += why != NULL;
+    if (why) printf("FAILED %s: %s\n", tests[i].name, why);
+  }
+  if (lines && fclose(lines)) failed++;
+  if (raw && fclose(raw)) failed++;
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0;
+}
