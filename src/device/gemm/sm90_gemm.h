@@ -2,7 +2,8 @@
  * elected thread keeps a ring of stages filled by tensor copies, multicasting its half of the
  * shared operand; two warpgroups multiply with wgmma and write their results through shared memory.
  * It knows shapes, the schedule and the wrappers of ptx/, and nothing of what the matrices mean. An
- * instance defines GEMM_NAME and GEMM_SHAPE (gemm.h) and includes this file once. */
+ * instance defines GEMM_SHAPE (gemm.h) and GEMM_NAME, and includes this file once; without a name it
+ * gets gemm_kernel() alone, for a kernel of its own. */
 #include <assert.h>
 
 #include "device/gemm/gemm.h"
@@ -333,7 +334,8 @@ DEV void consume(const struct gemm_args *args, struct gemm_shared shared, uint32
   if (writer.issuer) bulk_wait_group_read(0);
 }
 
-WEFT_KERNEL_CLUSTER(GEMM_NAME, GEMM_THREADS, GEMM_CLUSTER, struct gemm_args, args) {
+/* The whole kernel: a grid of clusters of two, 384 threads a CTA. */
+DEV void gemm_kernel(const struct gemm_args *args) {
   const struct gemm_shared shared = gemm_shared_layout();
   const uint32_t warpgroup = warp_index() / 4, rank = cluster_rank();
   const uint32_t cluster = cta_index() / GEMM_CLUSTER, clusters = cta_count() / GEMM_CLUSTER;
@@ -349,13 +351,19 @@ WEFT_KERNEL_CLUSTER(GEMM_NAME, GEMM_THREADS, GEMM_CLUSTER, struct gemm_args, arg
   if (warpgroup == 0) {
     setmaxnreg_dec(PRODUCER_REGISTERS);
     if (warp_index() == 0) {
-      if (elect_one()) produce(&args, shared, rank, cluster, clusters);
+      if (elect_one()) produce(args, shared, rank, cluster, clusters);
       warp_sync();
     }
   } else {
     setmaxnreg_inc(CONSUMER_REGISTERS);
-    consume(&args, shared, warpgroup - 1, rank, cluster, clusters);
+    consume(args, shared, warpgroup - 1, rank, cluster, clusters);
   }
   /* Neither CTA leaves while the other may still write its memory or arrive on its barriers. */
   cluster_sync();
 }
+
+#ifdef GEMM_NAME
+WEFT_KERNEL_CLUSTER(GEMM_NAME, GEMM_THREADS, GEMM_CLUSTER, struct gemm_args, args) {
+  gemm_kernel(&args);
+}
+#endif
