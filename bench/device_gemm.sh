@@ -14,7 +14,7 @@ cmake -S tests/gpu -B "$build" -DWEFT_CUDA=ON >"$out/build.log" 2>&1 &&
   tail -40 "$out/build.log"
   exit 4
 }
-cat "$build"/device/*.log >"$out/ptxas.log"
+cat "$build"/device/*.log >>"$out/build.log"
 
 # cuBLAS is a yardstick only: any copy on the machine will do.
 if [ -z "${WEFT_CUBLAS:-}" ]; then
@@ -34,7 +34,11 @@ expect=tests/gpu/wrappers/h200.txt
 timeout 120 "$build/wrappers_gpu" --lines "$out/wrappers.txt" --raw "$out/wrappers.raw" "$@" >"$out/wrappers_gpu.txt" 2>&1 || status=$?
 tail -30 "$out/wrappers_gpu.txt"
 say bench
-timeout "${BENCH_SECONDS:-240}" "$build/gemm_bench" --json "$out/gemm_bench.json" ${BENCH_FLAGS:-} 2>&1 | tee "$out/gemm_bench.txt"
+timeout "${BENCH_SECONDS:-240}" "$build/gemm_bench" --json "$out/gemm_bench.json" ${BENCH_FLAGS:-} >"$out/gemm_bench.txt" 2>&1 || status=$?
+cat "$out/gemm_bench.txt"
+say probes
+timeout 100 "$build/gpu_probes" >"$out/probes.txt" 2>&1 || status=$?
+cat "$out/probes.txt"
 nvidia-smi --query-gpu=power.draw,clocks.sm,temperature.gpu --format=csv,noheader || true
-say "done, tests' status $status"
+say "done, status $status"
 exit $status
