@@ -38,6 +38,18 @@ timeout "${BENCH_SECONDS:-240}" "$build/gemm_bench" --json "$out/gemm_bench.json
 cat "$out/gemm_bench.txt"
 say probes
 timeout 100 "$build/gpu_probes" >"$out/probes.txt" 2>&1 || status=$?
+# A process a rank needs MPS, started for this alone, with folders of its own; it changes no setting of the card.
+if command -v nvidia-cuda-mps-control >/dev/null; then
+  mps=$(mktemp -d)
+  export CUDA_MPS_PIPE_DIRECTORY="$mps/pipe" CUDA_MPS_LOG_DIRECTORY="$mps/log"
+  mkdir "$mps/pipe" "$mps/log"
+  nvidia-cuda-mps-control -d || true
+  timeout 60 "$build/gpu_processes" >>"$out/probes.txt" 2>&1 || status=$?
+  echo quit | nvidia-cuda-mps-control || true
+  unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+else
+  echo "no nvidia-cuda-mps-control: processes not tried" >>"$out/probes.txt"
+fi
 cat "$out/probes.txt"
 nvidia-smi --query-gpu=power.draw,clocks.sm,temperature.gpu --format=csv,noheader || true
 say "done, status $status"

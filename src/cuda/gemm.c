@@ -96,7 +96,7 @@ static struct cuda_launch launch_of(const struct gemm_shape *shape, uint32_t clu
 
 weft_status weft__gemm_load(struct device_images *images, const char *name,
                             const struct gemm_shape *shape, int device, struct gemm_kernel *out) {
-  const struct cuda_launch launch = launch_of(shape, 1);
+  const struct cuda_launch launch = launch_of(shape, 1024); /* more than fit anywhere */
   out->shape = *shape;
   WEFT__TRY(weft__cuda_kernel_load(images, name, name, device, launch.shared_bytes, &out->kernel));
   int clusters = 0;

@@ -9,7 +9,7 @@
 
 #include "cuda/cuda.h"
 
-enum { GPU_SKIPPED = 77 };
+enum { GPU_SKIPPED = 77, GPU_NON_BLOCKING = 1 /* flag of cuStreamCreate */ };
 
 extern struct device_images test_device_images; /* the instances in this folder */
 

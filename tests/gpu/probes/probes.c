@@ -5,11 +5,9 @@
 #include <string.h>
 
 #include "../bench_kernels.h"
-#include "../gemm_cases.h"
-#include "../gpu.h"
-#include "probe_args.h"
+#include "meeting.h"
 
-enum { RANKS_MAX = 16, NON_BLOCKING = 1, LATE_MS = 5000 };
+enum { RANKS_MAX = 16, LATE_MS = 5000 };
 
 static const struct cuda_driver *driver;
 static struct cuda_device_info device;
@@ -23,7 +21,7 @@ static void judge(int good, const char *what) {
 
 static cuda_stream new_stream(void) {
   cuda_stream stream;
-  gpu_require(driver->cuStreamCreate(&stream, NON_BLOCKING), "cuStreamCreate");
+  gpu_require(driver->cuStreamCreate(&stream, GPU_NON_BLOCKING), "cuStreamCreate");
   return stream;
 }
 
@@ -44,70 +42,23 @@ static uint32_t word_at(cuda_address at) {
 /* ---- ranks that meet ------------------------------------------------------------------------- */
 
 static void probe_meeting(uint32_t ranks, int cooperative) {
-  static const struct gemm_case gemm = {.rows = 640, .cols = 1152, .depth = 1000};
-  static const struct gemm_shape shape = {PROBE_GEMM_SHAPE};
   const uint32_t ctas = (uint32_t)device.sm_count / ranks / GEMM_CLUSTER * GEMM_CLUSTER;
-  const uint32_t shared = GEMM_SHARED_BYTES(shape.blocks, shape.cols, shape.stages);
-  struct cuda_kernel kernel;
-  gpu_require_status(weft__cuda_kernel_load(&test_device_images, "sm90_probes_meeting",
-                                            "probe_meeting", 0, shared, &kernel),
-                     "probe_meeting");
-  struct gemm_data data;
-  if (gemm_data_make(&shape, &gemm, &data)) exit(4);
-  const cuda_address words = zeros(16);
-  cuda_stream streams[RANKS_MAX];
-  cuda_address a[RANKS_MAX], b[RANKS_MAX], c[RANKS_MAX];
-  struct meeting_args args[RANKS_MAX];
-  memset(args, 0, sizeof args);
-  for (uint32_t r = 0; r < ranks; r++) {
-    streams[r] = new_stream();
-    a[r] = gpu_upload(data.a, data.a_bytes);
-    b[r] = gpu_upload(data.b, data.b_bytes);
-    c[r] = gpu_upload(data.before, data.c_bytes);
-    const struct gemm_problem problem = gemm_data_problem(&gemm, &data, a[r], b[r], c[r]);
-    struct cuda_tensor tensors[3];
-    struct tensor_map *maps[3] = {&args[r].gemm.a, &args[r].gemm.b, &args[r].gemm.c};
-    gpu_require_status(weft__gemm_plan(&shape, &problem, tensors, &args[r].gemm), "plan");
-    for (int i = 0; i < 3; i++)
-      gpu_require_status(weft__cuda_tensor_map_encode(&tensors[i], maps[i]), "map");
-    args[r].counter.a = words;
-    args[r].error.a = words + 8;
-    args[r].timeout_ns = LATE_MS * UINT64_C(1000000);
-    args[r].expected = ranks * ctas;
-  }
-  for (uint32_t r = 0; r < ranks; r++) {
-    const struct cuda_launch launch = {.ctas = ctas,
-                                       .threads = GEMM_THREADS,
-                                       .cluster = GEMM_CLUSTER,
-                                       .shared_bytes = shared,
-                                       .cooperative = cooperative,
-                                       .stream = streams[r]};
-    gpu_require_status(weft__cuda_launch(&kernel, &launch, &args[r]), "launch");
-  }
-  gpu_require(driver->cuCtxSynchronize(), "meeting");
-  const int met = word_at(words + 8) == 0 && word_at(words) == ranks * ctas;
-  int right = 1;
-  unsigned char *got = malloc(data.c_bytes);
-  if (!got) exit(4);
-  for (uint32_t r = 0; r < ranks; r++) {
-    char why[160];
-    gpu_download(got, c[r], data.c_bytes);
-    if (gemm_data_compare(&gemm, &data, got, why, sizeof why)) {
-      right = 0;
-      printf("rank %u: %s\n", r, why);
-    }
-    gpu_free(a[r]);
-    gpu_free(b[r]);
-    gpu_free(c[r]);
-    gpu_require(driver->cuStreamDestroy(streams[r]), "cuStreamDestroy");
-  }
-  free(got);
-  gemm_data_free(&data);
+  const cuda_address words = zeros(MEETING_WORDS);
+  static struct meeting_rank rank[RANKS_MAX];
+  for (uint32_t r = 0; r < ranks; r++)
+    meeting_prepare(&rank[r], ctas, ranks, cooperative, words);
+  for (uint32_t r = 0; r < ranks; r++)
+    meeting_start(&rank[r]);
+  int good = 1;
+  for (uint32_t r = 0; r < ranks; r++)
+    good &= meeting_finish(&rank[r], words);
+  for (uint32_t r = 0; r < ranks; r++)
+    meeting_free(&rank[r]);
   gpu_free(words);
-  printf("meeting  ranks %2u x %3u CTAs %-15s %s, results %s\n", ranks, ctas,
-         cooperative ? "cooperative" : "not cooperative", met ? "met" : "DID NOT MEET",
-         right ? "right" : "WRONG");
-  judge(met && right, "meeting");
+  printf("meeting  ranks %2u x %3u CTAs, %s: %s\n", ranks, ctas,
+         cooperative ? "cooperative" : "not cooperative",
+         good ? "met, results right" : "DID NOT MEET, or wrong");
+  judge(good, "meeting");
 }
 
 /* ---- couriers -------------------------------------------------------------------------------- */
