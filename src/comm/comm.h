@@ -33,7 +33,7 @@ struct weft_comm {
   int64_t plans;       /* live plans of this rank's view */
   int64_t arena_used;  /* symmetric bytes taken by this view's plans */
   int64_t arena_bytes; /* the world's limit for all views of a rank together, 0: none */
-  int64_t cpu_ranks;   /* ranks of the world in this process: they share its cores */
+  int64_t cpu_ranks;   /* ranks of the world that share this process's cores, this one counted */
   weft__arena *arena;
   void *scratch; /* [ranks + 1] messages of weft__comm_agree, so that it cannot run out of memory */
 };
