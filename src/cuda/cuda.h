@@ -83,6 +83,11 @@ const char *weft__cuda_driver_why_off(void);
 /* Turns a CUresult into a status and a message that names the call. */
 weft_status weft__cuda_check(int result, const char *call);
 
+/* What was found on this machine, or why the GPU can't be used: static storage, any thread. The
+ * first call runs weft__cuda_probe(0). */
+const char *weft__cuda_description(void);
+int weft__cuda_runs(void); /* 1 where the first device runs the library's code */
+
 enum cuda_arch { CUDA_ARCH_NONE = 0, CUDA_ARCH_SM90 = 90, CUDA_ARCH_SM100 = 100 };
 
 struct cuda_device_info {
