@@ -77,8 +77,8 @@ struct device_images @symbol@ = {@count@, images};
 ]])
   # The target may live in another directory: its objects wait for the fat binaries by name, and for a change by file.
   if(fatbins)
-    add_custom_target(${symbol}_fatbins DEPENDS ${fatbins})
-    add_dependencies(${target} ${symbol}_fatbins)
+    add_custom_target(${target}_${symbol}_fatbins DEPENDS ${fatbins})
+    add_dependencies(${target} ${target}_${symbol}_fatbins)
   endif()
   set_source_files_properties(${table} TARGET_DIRECTORY ${target} PROPERTIES
     OBJECT_DEPENDS "${fatbins}" INCLUDE_DIRECTORIES "${WEFT_ROOT}/src;${WEFT_ROOT}/include")
