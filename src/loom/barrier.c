@@ -81,6 +81,7 @@ static void cluster_count(struct loom_site *site, int relaxed) {
   }
   const uint32_t mask = relaxed ? 1u << K_INIT : ~0u;
   gather_add(&c->gather, t, mask & pass_mask(0));
+  gather_executed(&c->gather, t);
   gather_add(&t->cta->cluster_gather, t, mask);
   known_tick(&t->known);
   t->cluster_arrived = c->phase + 1;

@@ -22,9 +22,8 @@ struct memo {
 };
 
 static struct arena leaves, nodes, roots;
-static uint32_t n_cta, n_leaf, first_channel_leaf, epoch;
-static struct memo root_memo[MEMO], node_memo[MEMO], set_memo[MEMO], cta_memo[MEMO],
-    channel_memo[MEMO];
+static uint32_t n_cta, n_leaf, epoch;
+static struct memo root_memo[MEMO], node_memo[MEMO], set_memo[MEMO], cta_memo[MEMO];
 static struct clock_stats stats;
 
 static uint32_t *at(struct arena *m, uint32_t i) {
@@ -51,10 +50,9 @@ static void arena_reset(struct arena *m, uint32_t words) {
   memset(at(m, grow(m)), 0, words * sizeof *m->data);
 }
 
-void clock_reset(uint32_t ctas, uint32_t leaves_a_cta, uint32_t first_channel) {
+void clock_reset(uint32_t ctas, uint32_t leaves_a_cta) {
   n_cta = ctas;
   n_leaf = leaves_a_cta;
-  first_channel_leaf = first_channel;
   epoch++;
   arena_reset(&leaves, LANES);
   arena_reset(&nodes, n_leaf);
@@ -214,35 +212,6 @@ clk clock_only_cta(clk a, uint32_t cta) {
   memset(at(&roots, r), 0, n_cta * sizeof(uint32_t));
   at(&roots, r)[cta] = node;
   return memo_keep(m, node, cta, r);
-}
-
-clk clock_only_channels(clk a) {
-  if (!a) return 0;
-  struct memo *m = memo_at(channel_memo, a, 0);
-  if (memo_hit(m, a, 0)) return m->result;
-  const clk r = grow(&roots);
-  int any = 0;
-  for (uint32_t i = 0; i < n_cta; i++) {
-    const uint32_t from = at(&roots, a)[i];
-    uint32_t to = 0;
-    if (from) {
-      int some = 0;
-      for (uint32_t l = first_channel_leaf; l < n_leaf; l++)
-        some |= at(&nodes, from)[l] != 0;
-      if (some) {
-        to = grow(&nodes);
-        memcpy(at(&nodes, to), at(&nodes, from), n_leaf * sizeof(uint32_t));
-        memset(at(&nodes, to), 0, first_channel_leaf * sizeof(uint32_t));
-        any = 1;
-      }
-    }
-    at(&roots, r)[i] = to;
-  }
-  if (!any) {
-    roots.used--;
-    return memo_keep(m, a, 0, 0);
-  }
-  return memo_keep(m, a, 0, r);
 }
 
 void clock_statistics(struct clock_stats *out) {

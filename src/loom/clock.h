@@ -14,8 +14,8 @@ struct clock_stats {
   size_t bytes;
 };
 
-/* Forgets all clocks. Each CTA has `leaves` leaves; from `first_channel` on they are channels. */
-void clock_reset(uint32_t ctas, uint32_t leaves, uint32_t first_channel);
+/* Forgets all clocks. Each CTA has `leaves` leaves: warps first, then channels. */
+void clock_reset(uint32_t ctas, uint32_t leaves);
 uint32_t clock_slots(void); /* entries a CTA */
 /* Entry of CTA c, slot s. */
 uint32_t clock_who(uint32_t cta, uint32_t slot);
@@ -27,9 +27,8 @@ clk clock_join(clk a, clk b);
 clk clock_set(clk a, uint32_t who, uint32_t time);
 /* Raises n entries at once. */
 clk clock_set_many(clk a, uint32_t n, const uint32_t *who, const uint32_t *time);
-/* What is left of a: one CTA's entries, or all channels'. */
+/* What is left of a: the entries of one CTA. */
 clk clock_only_cta(clk a, uint32_t cta);
-clk clock_only_channels(clk a);
 
 void clock_statistics(struct clock_stats *out);
 

@@ -17,7 +17,7 @@ int known_seen(const struct known *known, int which, uint32_t who, uint32_t time
 }
 
 /* Strict reading: knowledge about proxies stays in its CTA. Lenient: it follows causality. What an
- * owner's fences cover, and which operations are complete, always follows. */
+ * owner's fences cover, and what has executed, always follows. */
 uint32_t pass_mask(int same_cta) {
   const uint32_t all = BIT(KNOWN) - 1;
   if (same_cta || L.config.lenient) return all;
@@ -73,10 +73,18 @@ void gather_add(struct gather *gather, const struct thread *t, uint32_t mask) {
   }
 }
 
-/* Passes only which async operations are complete. */
-void gather_done_operations(struct gather *gather, const struct thread *t) {
-  const clk done = clock_join(t->known.v.k[K_DONE], clock_only_channels(t->known.v.k[K_OBSERVED]));
-  gather->v.k[K_DONE] = clock_join(gather->v.k[K_DONE], done);
+/* Passes only that what the thread knows of has executed. */
+void gather_executed(struct gather *gather, const struct thread *t) {
+  const struct view *v = &t->known.v;
+  clk *executed = &gather->v.k[K_EXECUTED];
+  *executed = clock_join(clock_join(*executed, v->k[K_OBSERVED]), v->k[K_EXECUTED]);
+  struct gather_entry *e = gather_entry(gather);
+  e->who = t->known.who;
+  e->own[K_EXECUTED] = t->known.own[K_OBSERVED];
+}
+
+void known_acquire_executed(struct known *known, const struct view *v) {
+  known_acquire(known, v, BIT(K_EXECUTED));
 }
 
 /* Passes that the operations of a channel up to `time` are complete and observed. */

@@ -109,7 +109,7 @@ void launches_prepare(void) {
   const uint32_t warps = (threads + 31) / 32, channels = 2 * threads + threads / 128 + 256;
   L.first_channel_leaf = warps;
   L.leaves = warps + (channels + 31) / 32;
-  clock_reset(total ? total : 1, L.leaves, L.first_channel_leaf);
+  clock_reset(total ? total : 1, L.leaves);
   for (uint32_t i = 0; i < L.launches; i++) {
     struct launch *n = L.launch[i];
     const uint32_t size = n->config.kernel->cluster;
@@ -252,7 +252,7 @@ static void check_visitors(struct cta *c) {
     for (uint32_t i = 0; i < q->n; i++) {
       const struct record *r = q->more ? &q->more[i] : &q->few[i];
       if (r->cta == c->id || known_seen(&leaving, K_OBSERVED, r->who, r->time) ||
-          known_seen(&leaving, K_DONE, r->who, r->time))
+          (r->flags & REC_ASYNC && known_seen(&leaving, K_EXECUTED, r->who, r->time)))
         continue;
       finding_at(LOOM_EXITED_CTA, loom_sites(NULL)[r->site], L.cta[r->cta], r->thread, g * 16,
                  "nothing keeps CTA %u from exiting before this access to its shared memory",
@@ -313,6 +313,8 @@ static void cta_free(struct cta *c) {
   }
   for (int i = 0; i < 16; i++)
     gather_free(&c->named[i].gather);
+  for (uint32_t i = 0; c->warpgroup && i < c->threads / 128; i++)
+    gather_free(&c->warpgroup[i].gather);
   for (uint32_t i = 0; c->meeting && i < c->warps; i++)
     gather_free(&c->meeting[i].gather);
   if (c->rank == 0) {

@@ -81,12 +81,13 @@ void loom_mbarrier_inval(struct loom_site *site, struct smem bar) {
 /* Everyone who passed a wait for the phase before must have been heard of by now, or the next phase
  * may complete while one of them has not yet looked. */
 static void check_passed(struct loom_site *site, struct cta *cta, struct mbarrier *m) {
-  if (m->narrow) return;
+  const clk heard[] = {m->issued, m->done.k[K_OBSERVED], m->done.k[K_EXECUTED],
+                       m->cluster_done.k[K_OBSERVED], m->cluster_done.k[K_EXECUTED]};
   for (uint32_t i = 0; i < m->passes; i++) {
-    if (clock_get(m->issued, m->passed[i].who) >= m->passed[i].time ||
-        clock_get(m->done.k[K_OBSERVED], m->passed[i].who) >= m->passed[i].time ||
-        clock_get(m->cluster_done.k[K_OBSERVED], m->passed[i].who) >= m->passed[i].time)
-      continue;
+    int known = 0;
+    for (size_t h = 0; h < sizeof heard / sizeof *heard; h++)
+      known |= clock_get(heard[h], m->passed[i].who) >= m->passed[i].time;
+    if (known) continue;
     finding_at(LOOM_PARITY_ALIAS, site, cta, clock_slot(m->passed[i].who), m->address,
                "completes phase %u, but nothing says that this thread has passed phase %u",
                m->phase, m->phase - 1);
@@ -100,7 +101,6 @@ static void phase_check(struct loom_site *site, struct cta *cta, struct mbarrier
   m->cluster_done = gather_close(&m->cluster);
   check_passed(site, cta, m);
   m->passes = 0;
-  m->narrow = 0;
   m->issued = 0;
   m->phase++;
   m->pending = m->count;
@@ -119,8 +119,8 @@ void mbarrier_complete_tx(const struct op *op, uint32_t bytes) {
     m->channel_phase = m->phase + 1;
     gather_channel(&m->gather, m->channel, m->phase + 1);
   }
-  m->issued = clock_join(
-      m->issued, clock_set(op->known.v.k[K_OBSERVED], op->known.who, op->known.own[K_OBSERVED]));
+  const clk issuer = clock_join(op->known.v.k[K_OBSERVED], op->known.v.k[K_EXECUTED]);
+  m->issued = clock_join(m->issued, clock_set(issuer, op->known.who, op->known.own[K_OBSERVED]));
   m->tx -= bytes;
   if (m->tx < -COUNT_MAX)
     finding_at(LOOM_BARRIER_MISUSE, op->site, cta, 0, m->address, "tx-count below its range");
@@ -172,11 +172,8 @@ void loom_mbarrier_arrive_remote(struct loom_site *site, struct dsmem bar, uint3
   if (cta == t->cta) {
     gather_add(&m->gather, t, pass_mask(1));
   } else {
-    gather_done_operations(&m->gather, t);
-    if (scope >= LOOM_SCOPE_cluster)
-      gather_add(&m->cluster, t, pass_mask(0));
-    else
-      m->narrow = 1;
+    gather_executed(&m->gather, t);
+    if (scope >= LOOM_SCOPE_cluster) gather_add(&m->cluster, t, pass_mask(0));
   }
   known_tick(&t->known);
   arrive(site, cta, m, 1, bytes);

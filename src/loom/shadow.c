@@ -108,7 +108,7 @@ static int judge(const struct access *x, const struct record *r, const struct re
   if (!observed) {
     /* An async operation known to be complete has bound what it read and stored what it wrote: a
      * later write cannot reach back before it, through whatever link that was learnt. */
-    if (r_async && x_write && known_seen(x->known, K_DONE, r->who, r->time)) return 1;
+    if (r_async && x_write && known_seen(x->known, K_EXECUTED, r->who, r->time)) return 1;
     if (morally_strong(x, r)) return 0;
     finding_conflict(LOOM_RACE, x, r, region, offset, NULL);
     return 1;

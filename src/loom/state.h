@@ -16,9 +16,9 @@ enum {
   K_ASYNC_GLOBAL, /* made visible to the async proxy, global memory */
   K_ASYNC_SHARED, /* the same, shared memory */
   K_ALIAS,        /* made visible through other addresses of the same memory */
-  K_DONE,         /* async operations known to be complete, by whatever link */
-  K_OWNER,        /* accesses of a CTA's threads that the same CTA's fences cover, shared memory */
-  K_INIT,         /* barrier initialisations published by fence.mbarrier_init */
+  K_EXECUTED, /* known to have executed, beyond what is observed: by links that order no memory */
+  K_OWNER,    /* accesses of a CTA's threads that the same CTA's fences cover, shared memory */
+  K_INIT,     /* barrier initialisations published by fence.mbarrier_init */
   KNOWN
 };
 
@@ -134,14 +134,14 @@ struct waited_on {
 struct mbarrier {
   uint32_t address, count, pending, phase; /* phase: number of completed ones */
   int64_t tx;
-  int valid, narrow; /* narrow: an arrival of this phase came from another CTA at CTA scope */
+  int valid;
   struct loom_site *init_site;
   uint32_t init_who, init_time;
   struct gather gather;           /* arrivals of its own CTA, and async operations */
   struct gather cluster;          /* arrivals of other CTAs that release at cluster scope */
   struct view done, cluster_done; /* of the last completed phase */
   uint32_t channel_phase;         /* phase + 1 in which the channel was last gathered */
-  clk issued; /* observed by those who issued what completes this phase */
+  clk issued;                     /* observed by those who issued what completes this phase */
   struct thread *waiting;
   uint32_t channel;
   /* who passed a wait for the last completed phase */
@@ -180,6 +180,7 @@ struct wgmma_group {
 
 struct warpgroup {
   uint32_t arrived;
+  struct gather gather;
   struct loom_site *site;
   struct thread *thread[128];
   uint32_t channel, committed, executed;
@@ -357,7 +358,8 @@ uint32_t pass_mask(int same_cta);
 void known_acquire(struct known *known, const struct view *v, uint32_t mask);
 struct view known_view(const struct thread *t);
 void gather_add(struct gather *gather, const struct thread *t, uint32_t mask);
-void gather_done_operations(struct gather *gather, const struct thread *t);
+void gather_executed(struct gather *gather, const struct thread *t);
+void known_acquire_executed(struct known *known, const struct view *v);
 void gather_channel(struct gather *gather, uint32_t who, uint32_t time);
 struct view gather_close(struct gather *gather);
 void gather_free(struct gather *gather);

@@ -9,7 +9,8 @@ static uint32_t lanes(const struct thread *t) {
   return left < 32 ? left : 32;
 }
 
-/* Waits for every lane; with `orders` the lanes then know what all knew. */
+/* Waits for every lane. With `orders` the lanes then know what all knew; without, only that it has
+ * executed. */
 static void meet(struct loom_site *site, int orders) {
   struct thread *t = L.current;
   struct warp_meeting *m = &t->cta->meeting[t->warp];
@@ -20,19 +21,22 @@ static void meet(struct loom_site *site, int orders) {
   }
   m->site = site;
   m->thread[m->arrived++] = t;
-  if (orders) {
+  if (orders)
     gather_add(&m->gather, t, pass_mask(1));
-    known_tick(&t->known);
-  }
+  else
+    gather_executed(&m->gather, t);
+  known_tick(&t->known);
   if (m->arrived < lanes(t)) {
     block(site);
     return;
   }
-  struct view v;
-  if (orders) v = gather_close(&m->gather);
+  const struct view v = gather_close(&m->gather);
   for (uint32_t i = 0; i < m->arrived; i++) {
     struct thread *w = m->thread[i];
-    if (orders) known_acquire(&w->known, &v, ~0u);
+    if (orders)
+      known_acquire(&w->known, &v, ~0u);
+    else
+      known_acquire_executed(&w->known, &v);
     if (w != t) ready(w);
   }
   m->arrived = 0;

@@ -107,13 +107,18 @@ static int meet(struct loom_site *site, struct warpgroup *w) {
   }
   w->site = site;
   w->thread[w->arrived++] = t;
+  gather_executed(&w->gather, t);
+  known_tick(&t->known);
   if (w->arrived < 128) {
     block(site);
     return 0;
   }
   w->arrived = 0;
-  for (int i = 0; i < 128; i++)
+  const struct view v = gather_close(&w->gather);
+  for (int i = 0; i < 128; i++) {
+    known_acquire_executed(&w->thread[i]->known, &v);
     if (w->thread[i] != t) ready(w->thread[i]);
+  }
   return 1;
 }
 
@@ -142,7 +147,6 @@ void loom_wgmma(struct loom_site *site, float *d, uint32_t n, int dtype, uint64_
   op->d[i] = accumulator_take(site, d, n / 2);
   op->d[i]->group = w->committed + 1;
   op->known[i] = t->known;
-  known_tick(&t->known);
   if (!meet(site, w)) return;
   w->building = NULL;
   if (w->open_last)

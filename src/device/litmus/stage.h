@@ -123,7 +123,9 @@ WEFT_KERNEL(LITMUS(short_expect), 64, struct litmus_args, args) {
 #else
     mbarrier_arrive_expect_tx(full_barrier(), STAGE_BYTES - 16);
 #endif
-    bulk_load(stage_base(), args.data, STAGE_BYTES, full_barrier());
+    bulk_load(stage_base(), args.data, STAGE_BYTES - 16, full_barrier());
+    bulk_load(smem_add(stage_base(), STAGE_BYTES - 16), gmem_add(args.data, STAGE_BYTES - 16), 16,
+              full_barrier());
   }
   mbarrier_wait(full_barrier(), 0);
   const uint32_t v = ld_shared_u32(smem_add(stage_base(), 8 * thread_index()));
