@@ -177,17 +177,31 @@ void loom_site_label(const struct loom_site *site, char *out, size_t size);
 struct loom_options {
   uint32_t ranks, hosts; /* 0: the protocol's own choice */
 };
+
+/* What a protocol's seeds must show. */
+enum loom_expectation { LOOM_CLEAN, LOOM_FLAGGED, LOOM_FLAGGED_ONCE /* in some seed at least */ };
+
 struct loom_protocol {
   const char *name, *summary;
-  /* Sets a scene up in a begun world, runs it and checks its results (loom_report_wrong). */
-  void (*run)(const struct loom_options *options);
-  uint32_t gpus; /* smallest world; 0 counts as 1 */
-  int expect;    /* 0: clean in every seed; 1: flagged in every seed; 2: flagged in at least one */
-  int expect_kind;    /* of the finding that a broken form must show (enum loom_finding_kind) */
-  int expect_lenient; /* as expect, under the lenient reading */
+  /* Sets a scene up in a world that has begun, runs it and checks its results (loom_report_wrong).
+   */
+  void (*run)(const struct loom_protocol *protocol, const struct loom_options *options);
+  const void *context; /* the protocol's own */
+  uint32_t ranks;      /* GPUs of its world by default; 0 counts as 1 */
+  uint32_t sms;        /* of each GPU; 0: loom's default */
+  enum loom_expectation strict, lenient;
+  enum loom_finding_kind kind; /* that a form which is not clean must show */
 };
 
+/* The list that `weft check` knows; the struct must live on. */
 void loom_protocol_register(const struct loom_protocol *protocol);
+int loom_protocol_count(void);
+const struct loom_protocol *loom_protocol_at(int i);
+/* One seed of a protocol: begins a world, runs, leaves its findings to be read. Returns their
+ * number, -1 when the world could not begin. config's gpus and sms are the protocol's unless the
+ * options say. */
+int loom_protocol_run(const struct loom_protocol *protocol, const struct loom_options *options,
+                      const struct loom_config *config);
 /* The litmus programs of docs/loom.md. */
 void loom_litmus_register(void);
 

@@ -21,12 +21,16 @@
 
 #else
 
-#define WEFT_KERNEL(name, threads, args_t, args) WEFT_KERNEL_CLUSTER(name, threads, 1, args_t, args)
+#define WEFT_KERNEL(name, threads, args_t, args) WEFT_KERNEL_NAMED(name, threads, 1, args_t, args)
 #define WEFT_KERNEL_CLUSTER(name, threads, cluster, args_t, args)                                  \
+  WEFT_KERNEL_NAMED(name, threads, cluster, args_t, args)
+/* One step further, so that a name may itself be a macro. */
+#define WEFT_KERNEL_NAMED(name, threads, cluster, args_t, args)                                    \
   static void name##_body(const args_t args);                                                      \
   static void name##_entry(const void *p) {                                                        \
     name##_body(*(const args_t *)p);                                                               \
   }                                                                                                \
+  extern const struct loom_kernel name;                                                            \
   const struct loom_kernel name = {name##_entry, #name, threads, cluster, sizeof(args_t)};         \
   static void name##_body(const args_t args)
 

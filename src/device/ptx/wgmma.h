@@ -110,8 +110,9 @@ DEV uint64_t wgmma_desc(struct smem p, uint32_t lbo, uint32_t sbo, uint32_t swiz
 #define wgmma_commit() asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory")
 #define wgmma_wait(n)  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory")
 
-/* Pins d to this place in the program: after the last wait, or the compiler may move its uses above
- * it or drop the products as unused. */
+/* Pins d to this place in the program: before wgmma_fence if the program has written d, or the
+ * writes may move past it; after the last wait, or uses may move above it and products be dropped
+ * as unused. */
 #define wgmma_pin(d, count)                                                                        \
   do {                                                                                             \
     UNROLL for (int pin_ = 0; pin_ < (count);                                                      \
