@@ -80,3 +80,16 @@ bool source_read(source *source, int64_t offset, void *to, int64_t count, error 
   }
   return true;
 }
+
+bool finish_writing(FILE *file, const char *path, bool good, error *error) {
+  struct stat info;
+  int reason = errno;
+  const bool regular = fstat(fileno(file), &info) == 0 && S_ISREG(info.st_mode);
+  if (fclose(file) != 0 && good) {
+    reason = errno;
+    good = false;
+  }
+  if (good) return true;
+  if (regular) remove(path);
+  return error_set(error, "%s: cannot write: %s", path, strerror(reason));
+}
