@@ -10,6 +10,7 @@
 #   make man        manual pages, in $(BUILD)/man  make format      clang-format the sources
 #   make clean
 
+export CMAKE_FLAGS
 BUILD  ?= build
 PREFIX ?= /usr/local
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS)
