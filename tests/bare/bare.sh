@@ -53,7 +53,7 @@ echo "bare root ready after $((SECONDS - start)) s:" \
 
 rm -rf "$root/srv/weft"
 git -C "$repository" bundle create -q "$root/srv/weft.bundle" HEAD
-inside git clone -q /srv/weft.bundle /srv/weft
+inside git -c advice.detachedHead=false clone -q /srv/weft.bundle /srv/weft
 git -C "$repository" log -1 --format='clone of %h: %s'
 
 # Not root, no sudo: the line to run is printed, nothing else happens.
