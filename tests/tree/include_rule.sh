@@ -23,12 +23,14 @@ plant() { # folder, line: a file with that line in `folder` must be named
   fi
 }
 plant src/core '#include "comm/comm.h"'
-plant src/core '#include "ce/plan.h"'
-plant src/comm '#include "ce/plan.h"'
+plant src/core '#include "ce/backend.h"'
+plant src/comm '#include "ce/backend.h"'
 plant src/comm '#include "cpu/blas.h"'
-plant src/cpu '#include "ce/plan.h"'
-plant src/cpu '  #  include   "comm/comm.h"'
-plant src/cpu '#include <comm/comm.h>'
+plant src/cpu '#include "ce/check.h"'
+plant src/cpu '  #  include   "ce/check.h"'
+plant src/cpu '#include <ce/check.h>'
+plant src/cpu '#include "ce/backend.hh"'
+plant src/ce '#include "cpu/blas.h"'
 plant src/ce '#include "../cli/npy.h"'
 plant src/ce '#include "cli/npy.h"'
 plant src/ce/deeper '#include "../../comm/comm.h"'
@@ -48,6 +50,7 @@ allow() {
 allow src/ce '#include "comm/comm.h"'
 allow src/ce '#include "plan.h"'
 allow src/cpu '#include "core/memory.h"'
+allow src/cpu '#include "ce/backend.h"'
 allow cli '#include <string.h>'
 allow cli '#include <weft/weft.h>'
 
