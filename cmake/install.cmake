@@ -1,14 +1,7 @@
-# What `make install` puts down: header, both libraries, CMake package, weft.pc, manual pages, the
-# program, licence and change log. Everything finds its way from its own place, so that an
+# What `make install` puts down besides the program (cli/): header, both libraries, CMake package,
+# weft.pc, manual pages, licence and change log. Everything finds its way from its own place, so that an
 # installed tree can be moved.
 include(CMakePackageConfigHelpers)
-
-# The program looks for the library beside itself.
-file(RELATIVE_PATH bin_to_lib ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
-if(TARGET weft_cli)
-  set_target_properties(weft_cli PROPERTIES INSTALL_RPATH $ORIGIN/${bin_to_lib})
-  install(TARGETS weft_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
 
 install(DIRECTORY include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS weft weft_static EXPORT weft_targets
@@ -33,14 +26,21 @@ string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
 configure_file(cmake/weft.pc.in weft.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${pc_dir})
 
-# Manual pages come from the header's comments.
+# Manual pages come from the header's comments, that of the program from its own list of options.
 set(man_stamp ${PROJECT_BINARY_DIR}/man/.made)
+set(man_program)
+set(man_needs)
+if(TARGET weft_cli AND NOT CMAKE_CROSSCOMPILING)
+  set(man_program $<TARGET_FILE:weft_cli>)
+  set(man_needs weft_cli)
+endif()
 add_custom_command(
   OUTPUT ${man_stamp}
   COMMAND sh ${PROJECT_SOURCE_DIR}/scripts/man.sh ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/man
-          ${PROJECT_VERSION}
+          ${PROJECT_VERSION} ${man_program}
   COMMAND ${CMAKE_COMMAND} -E touch ${man_stamp}
   DEPENDS include/weft/weft.h docs/weft.1.in scripts/man.sh scripts/man.awk
+          ${man_needs}
   COMMENT "Writing manual pages" VERBATIM)
 add_custom_target(man ALL DEPENDS ${man_stamp})
 install(DIRECTORY ${PROJECT_BINARY_DIR}/man/man1 ${PROJECT_BINARY_DIR}/man/man3

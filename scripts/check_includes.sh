@@ -8,10 +8,11 @@ cd "${1:-$(dirname "$0")/..}"
 # folder: what it may include besides itself, whole folders or single files. "api" is
 # <weft/weft.h>. Folders under src/ see each other as "folder/file.h"; what stands outside src/ sees
 # the public API alone. An operation states in one header what a backend must offer; that header is
-# all that a backend sees of it, and the operation sees no backend. (Compiled by gcc, src/device/ptx
-# runs on loom, whose declarations it then includes.)
+# all that a backend sees of it, and the operation sees no backend. Files of src/ itself stand above
+# all layers. (Compiled by gcc, src/device/ptx runs on loom, whose declarations it then includes.)
 rule() {
   cat <<'TABLE'
+src:             api core comm ce ep cpu cuda
 src/core:        api
 src/comm:        api core
 src/ce:          api core comm
@@ -45,7 +46,8 @@ done
 for folder in $(rule | cut -d: -f1); do
   [ -d "$folder" ] || continue
   allowed=" $(rule | sed -n "s|^$folder: *||p") "
-  files=$(find "$folder" -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cc' \
+  deep=$([ "$folder" = src ] || echo 99)
+  files=$(find "$folder" -maxdepth "${deep:-1}" -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cc' \
     -o -name '*.cpp' -o -name '*.hpp' \) | sort)
   [ -n "$files" ] || continue
   # shellcheck disable=SC2086 # names of this tree hold no blanks

@@ -26,6 +26,7 @@ for group in "$@"; do
     has_header stdlib.h || wants libc6-dev
     has_cmake || wants cmake
     has_command ninja || wants ninja-build
+    has_command pkg-config || wants pkgconf
     has_header jansson.h || wants libjansson-dev
     has_library libopenblas.so.0 || wants libopenblas0-pthread
     ;;
@@ -35,7 +36,6 @@ for group in "$@"; do
   test)
     has_command g++ || wants g++
     has_header cmocka.h || wants libcmocka-dev
-    has_command pkg-config || wants pkgconf
     ;;
   *)
     echo "need.sh: no group \"$group\": expected build, run or test" >&2

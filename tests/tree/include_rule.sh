@@ -13,7 +13,7 @@ wrong=0
 plant() { # folder, line: a file with that line in `folder` must be named
   rm -rf "$work/tree"
   mkdir -p "$work/tree/src/core" "$work/tree/src/comm" "$work/tree/src/ce" "$work/tree/src/cpu" \
-    "$work/tree/include/weft" "$work/tree/cli" "$work/tree/$1"
+    "$work/tree/src/loom" "$work/tree/include/weft" "$work/tree/cli" "$work/tree/$1"
   echo '#include <weft/weft.h>' >"$work/tree/src/ce/fine.c"
   printf '/* planted */\n%s\n' "$2" >"$work/tree/$1/planted.c"
   if sh "$check" "$work/tree" >"$work/said" || ! grep -q "^$1/planted.c:2:" "$work/said"; then
@@ -39,6 +39,7 @@ plant cli '#include "../src/core/error.h"'
 plant cli '#include "src/core/error.h"'
 plant include/weft '#include "core/error.h"'
 plant src/ce '#include <mpi.h>'
+plant src '#include "loom/executor.h"'
 [ $wrong = 0 ] && echo "every planted line was found"
 
 # What is allowed must not be reported.
