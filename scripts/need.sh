@@ -54,16 +54,16 @@ if [ "${WEFT_NO_INSTALL:-0}" = 1 ]; then
   exit 0
 fi
 
+install="apt-get update && apt-get install -y --no-install-recommends$missing"
 as_root=
 if [ "$(id -u)" != 0 ]; then as_root="sudo"; fi
-line="${as_root:+$as_root }sh -c 'apt-get update && apt-get install -y --no-install-recommends$missing'"
 if ! has_command apt-get; then
   echo "need.sh: this machine has no apt-get. Install what these Debian packages hold:$missing" >&2
   exit 1
 fi
 if [ -n "$as_root" ] && ! sudo -n true 2>/dev/null; then
   echo "Packages are missing. Run this line, then the same command again:" >&2
-  echo "  $line" >&2
+  if has_command sudo; then echo "  sudo sh -c '$install'"; else echo "  su -c '$install'"; fi >&2
   exit 1
 fi
 
