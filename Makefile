@@ -44,6 +44,7 @@ install:
 	@$(CONFIGURE) -DCMAKE_INSTALL_PREFIX=$(abspath $(PREFIX))
 	@cmake --build $(BUILD)
 	@cmake --install $(BUILD)
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig || /sbin/ldconfig; fi
 
 man:
 	@scripts/need.sh build

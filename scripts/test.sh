@@ -36,7 +36,7 @@ run_tree() { # folder, title, CMake arguments...
   local start=$SECONDS prefix=
   echo "== $title ($tree)"
   cmake -S . -B "$tree" -G Ninja -DWEFT_BUILD_TESTS=ON "$@" >"$log" || { cat "$log"; exit 1; }
-  cmake --build "$tree" -j "$jobs"
+  cmake --build "$tree" -j "$jobs" -- --quiet
   echo "== built in $((SECONDS - start)) s"
   case $tree in *-tsan) prefix=$(tsan_prefix) ;; esac
   local select=(-LE full)
