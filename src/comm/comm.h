@@ -16,7 +16,14 @@ typedef struct weft__transport {
   weft_status (*abort)(weft_comm *comm);
   weft_status (*reset)(weft_comm *comm);
   void (*destroy)(weft_comm *comm);
+  /* Keeps an error for async_error, which answers status WEFT_OK when there is none. */
+  void (*report)(weft_comm *comm, weft_status status, int64_t peer, int64_t count,
+                 const char *message);
+  void (*async_error)(weft_comm *comm, weft_async_error *error);
 } weft__transport;
+
+/* The symmetric arena of one world rank, shared by its views of every team. */
+typedef struct weft__arena weft__arena;
 
 /* The head of every transport's own comm struct. */
 struct weft_comm {
@@ -24,9 +31,11 @@ struct weft_comm {
   weft_comm_info info;
   int64_t *hosts_of;   /* [ranks] host number of each rank, relative to the team */
   int64_t plans;       /* live plans of this rank's view */
-  int64_t arena_used;  /* symmetric bytes taken by this rank's plans */
-  int64_t arena_bytes; /* the world's limit, 0: none */
-  int64_t cpu_ranks;   /* ranks of the world in this process: they share its cores */
+  int64_t arena_used;  /* symmetric bytes taken by this view's plans */
+  int64_t arena_bytes; /* the world's limit for all views of a rank together, 0: none */
+  int64_t cpu_ranks;   /* ranks of the world that share this process's cores, this one counted */
+  weft__arena *arena;
+  void *scratch; /* [ranks + 1] messages of weft__comm_agree, so that it cannot run out of memory */
 };
 
 /* Collective over the team; `recv` gets ranks × bytes in rank order. Errors: TIMEOUT, ABORTED. */

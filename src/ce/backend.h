@@ -1,0 +1,62 @@
+/* What a backend of ce offers: a struct of functions, and the plan they work on. Backends include
+ * this header; it knows teams, but no backend. */
+#ifndef WEFT_CE_BACKEND_H
+#define WEFT_CE_BACKEND_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <weft/weft.h>
+
+#include "comm/comm.h"
+
+typedef struct weft__ce_backend weft__ce_backend;
+
+struct weft_ce_plan {
+  const weft__ce_backend *backend;
+  weft_comm *comm;       /* NULL: one rank without a team */
+  weft_ce_config config; /* checked, defaults resolved */
+  weft_ce_plan_info info;
+  int64_t rank, ranks;
+  int64_t rows; /* rows of this rank's W that count: without padding */
+  atomic_int busy;
+  void *state; /* the backend's own */
+};
+
+typedef enum weft__ce_phase { WEFT__FORWARD, WEFT__BACKWARD, WEFT__STEP } weft__ce_phase;
+
+struct weft__ce_backend {
+  const char *name;
+  /* Sizes and times of a checked config on a machine, which need not be this one. `token_chunk` in
+   * *info caps what step may choose (0: no cap), so that the ranks of a team can agree. */
+  weft_status (*layout)(const weft_ce_config *config, const weft_ce_machine *machine,
+                        weft_ce_plan_info *info);
+  /* Makes plan->state; plan->info holds the agreed layout. Not collective. */
+  weft_status (*create)(weft_ce_plan *plan);
+  /* Exchanges what peers need of each other. Collective; called when every rank's create succeeded.
+   */
+  weft_status (*connect)(weft_ce_plan *plan);
+  void (*destroy)(weft_ce_plan *plan);
+  /* One call. Arguments are checked and agreed. Collective. */
+  weft_status (*run)(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_args *args,
+                     void *stream);
+};
+
+extern const weft__ce_backend weft__ce_cpu;
+
+/* Bytes of an element; 0 for what is no dtype. */
+int64_t weft__dtype_bytes(int dtype);
+
+/* A call's row starts where stride is 0 mean contiguous. */
+static inline int64_t weft__stride(int64_t stride, int64_t hidden) {
+  return stride != 0 ? stride : hidden;
+}
+
+/* Rows of a reduce-scattered dX that rank r owns: [first, last). */
+static inline void weft__scatter_rows(int64_t tokens, int64_t ranks, int64_t rank, int64_t *first,
+                                      int64_t *last) {
+  const int64_t shard = (tokens + ranks - 1) / ranks;
+  *first = rank * shard < tokens ? rank * shard : tokens;
+  *last = *first + shard < tokens ? *first + shard : tokens;
+}
+
+#endif

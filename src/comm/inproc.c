@@ -1,0 +1,452 @@
+/* Ranks that are threads of one process. They meet under a mutex and a condition variable, since
+ * ranks may outnumber cores; a short poll comes first only where they don't. A meeting carries an
+ * all-gather: small blocks travel by slots, large ones are copied straight from the senders, who
+ * then wait until nobody reads from them any more. */
+#define _POSIX_C_SOURCE 200809L
+#include "comm/inproc.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/env.h"
+#include "core/error.h"
+#include "core/memory.h"
+
+enum { MEET_BARRIER = 0, MEET_GATHER = 1 };
+enum { POLLS = 2000 }; /* some ten microseconds, about what blocking and waking costs */
+
+struct timespec weft__inproc_deadline(int64_t ms) {
+  const int64_t longest = INT64_C(1000) * 3600 * 24 * 3650; /* keeps the sum inside time_t */
+  if (ms > longest) ms = longest;
+  struct timespec when;
+  clock_gettime(CLOCK_MONOTONIC, &when);
+  when.tv_sec += (time_t)(ms / 1000);
+  when.tv_nsec += (long)(ms % 1000) * 1000000;
+  if (when.tv_nsec >= 1000000000) {
+    when.tv_nsec -= 1000000000;
+    when.tv_sec++;
+  }
+  return when;
+}
+
+int64_t weft__inproc_missing(const unsigned char *flags, const int64_t *names, int64_t ranks,
+                             char *text, size_t size) {
+  enum { NAMED = 8 };
+  int64_t first = -1, count = 0;
+  for (int64_t i = 0; i < ranks; i++)
+    count += flags[i] == 0;
+  int length = snprintf(text, size, "rank%s", count > 1 ? "s" : "");
+  int64_t shown = 0;
+  for (int64_t i = 0; i < ranks && shown < NAMED; i++) {
+    if (flags[i] != 0) continue;
+    const int64_t name = names != NULL ? names[i] : i;
+    if (first < 0) first = name;
+    if ((size_t)length < size)
+      length += snprintf(text + length, size - (size_t)length, "%s %lld", shown > 0 ? "," : "",
+                         (long long)name);
+    shown++;
+  }
+  if (count > shown && (size_t)length < size)
+    snprintf(text + length, size - (size_t)length, " and %lld more", (long long)(count - shown));
+  return first;
+}
+
+/* ---- Teams and views ------------------------------------------------------------------------ */
+
+static void *carve(unsigned char *base, size_t *offset, size_t bytes) {
+  void *part = base != NULL ? base + *offset : NULL;
+  *offset = weft__align(*offset + bytes);
+  return part;
+}
+
+/* Lays the team's arrays out in one block; with base NULL it only tells the size. */
+static size_t lay_out(inproc_team *team, unsigned char *base, int64_t ranks) {
+  const size_t n = (size_t)ranks;
+  size_t offset = weft__align(sizeof *team);
+  int64_t *const members = carve(base, &offset, n * sizeof(int64_t));
+  unsigned char *const here = carve(base, &offset, n);
+  unsigned char *const gone = carve(base, &offset, n);
+  unsigned char *const in_reset = carve(base, &offset, n);
+  arrival *const arrivals = carve(base, &offset, 2 * n * sizeof(arrival));
+  unsigned char *const slots = carve(base, &offset, 2 * n * INPROC_SLOT);
+  int64_t *const own_members = carve(base, &offset, n * sizeof(int64_t));
+  unsigned char *const own_joined = carve(base, &offset, n);
+  gathering *const spares = carve(base, &offset, n * sizeof(gathering));
+  int64_t *const spare_members = carve(base, &offset, n * n * sizeof(int64_t));
+  unsigned char *const spare_joined = carve(base, &offset, n * n);
+  if (base == NULL) return offset;
+  team->members = members;
+  team->here = here;
+  team->gone = gone;
+  team->in_reset = in_reset;
+  team->arrivals = arrivals;
+  team->slots = slots;
+  team->own.members = own_members;
+  team->own.joined = own_joined;
+  team->own.team = team;
+  team->spares = spares;
+  for (size_t i = 0; i < n; i++) {
+    spares[i].members = spare_members + i * n;
+    spares[i].joined = spare_joined + i * n;
+  }
+  return offset;
+}
+
+weft_status weft__inproc_team_new(const inproc_team *like, int64_t ranks, inproc_team **out) {
+  *out = NULL;
+  void *memory = NULL;
+  WEFT__TRY(weft__alloc(&memory, lay_out(NULL, NULL, ranks), "in-process team"));
+  inproc_team *team = (inproc_team *)memory;
+  lay_out(team, (unsigned char *)memory, ranks);
+  team->ranks = ranks;
+  team->references = 1;
+  team->world_ranks = like->world_ranks;
+  team->world_hosts = like->world_hosts;
+  team->timeout_ms = like->timeout_ms;
+  team->arena_bytes = like->arena_bytes;
+  team->spins = weft__cores() >= like->world_ranks ? POLLS : 0;
+  const weft_async_error none = WEFT_ASYNC_ERROR_INIT;
+  team->error = none;
+  atomic_init(&team->meeting, 0);
+  atomic_init(&team->readers, 0);
+  pthread_condattr_t monotonic;
+  int failed = pthread_condattr_init(&monotonic);
+  if (failed == 0) {
+    failed = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    if (failed == 0) failed = pthread_cond_init(&team->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+  }
+  if (failed == 0) {
+    failed = pthread_mutex_init(&team->lock, NULL);
+    if (failed != 0) pthread_cond_destroy(&team->wake);
+  }
+  if (failed != 0) {
+    weft__free(team);
+    return weft__fail(WEFT_ERR_SYSTEM, "in-process team: mutex or condition variable: %s",
+                      strerror(failed));
+  }
+  *out = team;
+  return WEFT_OK;
+}
+
+void weft__inproc_team_drop(inproc_team *team) {
+  if (team == NULL) return;
+  pthread_mutex_lock(&team->lock);
+  const int64_t left = --team->references;
+  pthread_mutex_unlock(&team->lock);
+  if (left > 0) return;
+  weft__inproc_forget(team);
+  pthread_mutex_destroy(&team->lock);
+  pthread_cond_destroy(&team->wake);
+  weft__free(team);
+}
+
+weft_status weft__inproc_view_new(inproc_team *team, int64_t rank, weft__arena *arena,
+                                  weft_comm **out) {
+  const weft__view view = {
+      .transport = &weft__inproc,
+      .members = team->members,
+      .ranks = team->ranks,
+      .rank = rank,
+      .world_ranks = team->world_ranks,
+      .world_hosts = team->world_hosts,
+      .timeout_ms = team->timeout_ms,
+      .arena_bytes = team->arena_bytes,
+      .cpu_ranks = team->world_ranks,
+  };
+  WEFT__TRY(weft__comm_new(&view, sizeof(inproc_comm), arena, out));
+  ((inproc_comm *)*out)->team = team;
+  return WEFT_OK;
+}
+
+weft_status weft_comm_create_inproc(const weft_world_config *config, weft_comm **comms) {
+  static const char *const call = "comm_create_inproc";
+  weft_status status = WEFT_OK;
+  weft_world_config world;
+  inproc_team *team = NULL;
+  if (comms == NULL)
+    return weft__fail(WEFT_ERR_ARGUMENT, "%s: comms is NULL, expected room for ranks handles",
+                      call);
+  WEFT__TRY(weft__world_read(config, WEFT__MAX_INPROC_RANKS, call, &world));
+  for (int64_t i = 0; i < world.ranks; i++)
+    comms[i] = NULL;
+  const inproc_team like = {.world_ranks = world.ranks,
+                            .world_hosts = world.hosts,
+                            .timeout_ms = world.timeout_ms,
+                            .arena_bytes = world.arena_bytes};
+  WEFT__TRY(weft__inproc_team_new(&like, world.ranks, &team));
+  for (int64_t i = 0; i < world.ranks; i++)
+    team->members[i] = i;
+  for (int64_t i = 0; i < world.ranks; i++)
+    WEFT__TRY_CLEANUP(weft__inproc_view_new(team, i, NULL, &comms[i]));
+  team->references = world.ranks;
+  return WEFT_OK;
+cleanup:
+  for (int64_t i = 0; i < world.ranks; i++) {
+    weft__comm_free(comms[i]);
+    comms[i] = NULL;
+  }
+  weft__inproc_team_drop(team);
+  return status;
+}
+
+/* ---- Meeting -------------------------------------------------------------------------------- */
+
+weft_status weft__inproc_stopped(const inproc_team *team, const char *call) {
+  return weft__fail(team->stopped,
+                    "%s: the team is stopped (%s) until weft_comm_reset(); the cause: %s", call,
+                    weft_status_string(team->stopped), team->error.message);
+}
+
+/* Stops the team by this rank's finding, which becomes the thread's message; the lock is held. */
+static weft_status stop(inproc_team *team, weft_status status, int64_t rank, int64_t peer,
+                        const char *message) {
+  team->stopped = status;
+  weft__error_keep(&team->error, status, rank, peer, 1, message);
+  pthread_cond_broadcast(&team->wake);
+  return weft__fail(status, "%s", message);
+}
+
+/* Stops the team when a rank that has not come has destroyed its view; the lock is held. */
+static weft_status check_gone(inproc_team *team, int64_t rank, const char *call) {
+  if (team->gone_count == 0) return WEFT_OK;
+  for (int64_t peer = 0; peer < team->ranks; peer++) {
+    if (!team->gone[peer] || team->here[peer]) continue;
+    char message[128];
+    snprintf(message, sizeof message, "%s: rank %lld of %lld has destroyed its comm", call,
+             (long long)peer, (long long)team->ranks);
+    return stop(team, WEFT_ERR_PEER, rank, peer, message);
+  }
+  return WEFT_OK;
+}
+
+/* Whether all ranks brought the same kind and size; the ranks see the same arrivals, so they agree
+ * on the answer. Rank 0 is the yardstick. */
+static int64_t differing(const arrival *arrivals, int64_t ranks) {
+  for (int64_t i = 1; i < ranks; i++)
+    if (arrivals[i].kind != arrivals[0].kind || arrivals[i].bytes != arrivals[0].bytes) return i;
+  return -1;
+}
+
+/* Polls for a short while, without the lock, until the meeting is over. */
+static bool poll_meeting(inproc_team *team, long long number) {
+  for (int i = 0; i < team->spins; i++)
+    if (atomic_load_explicit(&team->meeting, memory_order_acquire) != number) return true;
+  return false;
+}
+
+/* Waits for all ranks. On WEFT_OK, *met are the arrivals of this meeting, which stay as they are
+ * until this rank has come to the next but one. */
+static weft_status meet(weft_comm *comm, arrival mine, const char *call, const arrival **met) {
+  inproc_team *const team = ((inproc_comm *)comm)->team;
+  const int64_t rank = comm->info.rank, ranks = team->ranks;
+  weft_status status = WEFT_OK;
+
+  pthread_mutex_lock(&team->lock);
+  const long long number = atomic_load_explicit(&team->meeting, memory_order_relaxed);
+  arrival *const arrivals = team->arrivals + (number & 1) * ranks;
+  *met = arrivals;
+  if (team->stopped != WEFT_OK) {
+    status = weft__inproc_stopped(team, call);
+    goto unlock;
+  }
+  arrivals[rank] = mine;
+  if (mine.kind == MEET_GATHER && mine.bytes > 0 && mine.bytes <= INPROC_SLOT)
+    memcpy(team->slots + ((number & 1) * ranks + rank) * INPROC_SLOT, mine.send,
+           (size_t)mine.bytes);
+  team->here[rank] = 1;
+  if (++team->arrived == ranks) {
+    team->arrived = 0;
+    memset(team->here, 0, (size_t)ranks);
+    if (mine.bytes > INPROC_SLOT && differing(arrivals, ranks) < 0)
+      atomic_store(&team->readers, ranks);
+    atomic_store_explicit(&team->meeting, number + 1, memory_order_release);
+    pthread_cond_broadcast(&team->wake);
+    goto unlock;
+  }
+  if (team->spins > 0) {
+    pthread_mutex_unlock(&team->lock);
+    if (poll_meeting(team, number)) return WEFT_OK;
+    pthread_mutex_lock(&team->lock);
+  }
+  const struct timespec deadline = weft__inproc_deadline(team->timeout_ms);
+  int waited = 0;
+  while (atomic_load_explicit(&team->meeting, memory_order_acquire) == number) {
+    if (team->stopped != WEFT_OK) {
+      status = weft__inproc_stopped(team, call);
+      break;
+    }
+    status = check_gone(team, rank, call);
+    if (status != WEFT_OK) break;
+    if (waited == ETIMEDOUT) {
+      char who[128], message[200];
+      const int64_t peer = weft__inproc_missing(team->here, NULL, ranks, who, sizeof who);
+      snprintf(message, sizeof message, "%s: %s of %lld did not come within %lld ms", call, who,
+               (long long)ranks, (long long)team->timeout_ms);
+      status = stop(team, WEFT_ERR_TIMEOUT, rank, peer, message);
+      break;
+    }
+    waited = pthread_cond_timedwait(&team->wake, &team->lock, &deadline);
+  }
+unlock:
+  pthread_mutex_unlock(&team->lock);
+  return status;
+}
+
+/* Every rank of the meeting comes to the same answer here. */
+static weft_status compare(const arrival *met, int64_t ranks, const char *call) {
+  const int64_t other = differing(met, ranks);
+  if (other < 0) return WEFT_OK;
+  if (met[0].kind != met[other].kind)
+    return weft__fail(WEFT_ERR_MISMATCH, "%s: rank 0 is in %s, rank %lld in %s", call,
+                      met[0].kind == MEET_BARRIER ? "a barrier" : "an all-gather", (long long)other,
+                      met[other].kind == MEET_BARRIER ? "a barrier" : "an all-gather");
+  return weft__fail(WEFT_ERR_MISMATCH, "%s: rank 0 sends %lld bytes, rank %lld sends %lld", call,
+                    (long long)met[0].bytes, (long long)other, (long long)met[other].bytes);
+}
+
+static weft_status barrier(weft_comm *comm) {
+  const arrival *met = NULL;
+  WEFT__TRY(meet(comm, (arrival){.kind = MEET_BARRIER}, "barrier", &met));
+  return compare(met, comm->info.ranks, "barrier");
+}
+
+/* This rank has read all it wants; waits until nobody reads from its buffer. The others are inside
+ * the library and only copy, so this ends, whatever happens to the team meanwhile. */
+static void finish_reading(inproc_team *team) {
+  if (atomic_fetch_sub(&team->readers, 1) == 1) {
+    pthread_mutex_lock(&team->lock);
+    pthread_cond_broadcast(&team->wake);
+    pthread_mutex_unlock(&team->lock);
+    return;
+  }
+  for (int i = 0; i < team->spins; i++)
+    if (atomic_load(&team->readers) == 0) return;
+  pthread_mutex_lock(&team->lock);
+  while (atomic_load(&team->readers) != 0)
+    pthread_cond_wait(&team->wake, &team->lock);
+  pthread_mutex_unlock(&team->lock);
+}
+
+static weft_status allgather(weft_comm *comm, const void *send, void *recv, size_t bytes) {
+  inproc_team *const team = ((inproc_comm *)comm)->team;
+  const int64_t ranks = team->ranks;
+  const arrival *met = NULL;
+  const arrival mine = {.kind = MEET_GATHER, .bytes = (int64_t)bytes, .send = send};
+  WEFT__TRY(meet(comm, mine, "allgather", &met));
+  WEFT__TRY(compare(met, ranks, "allgather"));
+  if (bytes == 0) return WEFT_OK;
+  const unsigned char *const slots = team->slots + (met - team->arrivals) * INPROC_SLOT;
+  for (int64_t i = 0; i < ranks; i++) {
+    /* each rank starts at its own block, so that they don't all read from one sender at once */
+    const int64_t from = (comm->info.rank + i) % ranks;
+    unsigned char *const to = (unsigned char *)recv + (size_t)from * bytes;
+    const void *const block = bytes <= INPROC_SLOT ? slots + from * INPROC_SLOT : met[from].send;
+    if (to != block) memcpy(to, block, bytes);
+  }
+  if (bytes > INPROC_SLOT) finish_reading(team);
+  return WEFT_OK;
+}
+
+/* ---- Errors and endings --------------------------------------------------------------------- */
+
+static weft_status abort_team(weft_comm *comm) {
+  inproc_team *const team = ((inproc_comm *)comm)->team;
+  char message[96];
+  snprintf(message, sizeof message, "comm_abort: rank %lld has aborted the team",
+           (long long)comm->info.rank);
+  pthread_mutex_lock(&team->lock);
+  team->aborts++;
+  team->stopped = WEFT_ERR_ABORTED;
+  weft__error_keep(&team->error, WEFT_ERR_ABORTED, comm->info.rank, -1, 1, message);
+  pthread_cond_broadcast(&team->wake);
+  pthread_mutex_unlock(&team->lock);
+  return WEFT_OK;
+}
+
+/* All ranks are in reset: none is in another call. */
+static void clear(inproc_team *team) {
+  const weft_async_error none = WEFT_ASYNC_ERROR_INIT;
+  team->stopped = WEFT_OK;
+  team->error = none;
+  team->arrived = 0;
+  memset(team->here, 0, (size_t)team->ranks);
+  team->resetting = 0;
+  memset(team->in_reset, 0, (size_t)team->ranks);
+  team->resets++;
+  weft__inproc_forget(team);
+  pthread_cond_broadcast(&team->wake);
+}
+
+static weft_status reset(weft_comm *comm) {
+  inproc_team *const team = ((inproc_comm *)comm)->team;
+  const int64_t rank = comm->info.rank;
+  weft_status status = WEFT_OK;
+  char who[128];
+  pthread_mutex_lock(&team->lock);
+  const int64_t resets = team->resets, aborts = team->aborts;
+  const struct timespec deadline = weft__inproc_deadline(team->timeout_ms);
+  int waited = 0;
+  team->in_reset[rank] = 1;
+  if (++team->resetting == team->ranks) clear(team);
+  while (team->resets == resets) {
+    if (team->gone_count > 0)
+      status = weft__fail(WEFT_ERR_PEER, "comm_reset: %lld of %lld ranks have destroyed their comm",
+                          (long long)team->gone_count, (long long)team->ranks);
+    else if (team->aborts != aborts)
+      status = weft__fail(WEFT_ERR_ABORTED, "comm_reset: the team was aborted meanwhile");
+    else if (waited == ETIMEDOUT) {
+      weft__inproc_missing(team->in_reset, NULL, team->ranks, who, sizeof who);
+      status = weft__fail(WEFT_ERR_TIMEOUT, "comm_reset: %s of %lld did not come within %lld ms",
+                          who, (long long)team->ranks, (long long)team->timeout_ms);
+    }
+    if (status != WEFT_OK) {
+      team->in_reset[rank] = 0;
+      team->resetting--;
+      break;
+    }
+    waited = pthread_cond_timedwait(&team->wake, &team->lock, &deadline);
+  }
+  pthread_mutex_unlock(&team->lock);
+  return status;
+}
+
+static void destroy(weft_comm *comm) {
+  inproc_team *const team = ((inproc_comm *)comm)->team;
+  pthread_mutex_lock(&team->lock);
+  team->gone[comm->info.rank] = 1;
+  team->gone_count++;
+  pthread_cond_broadcast(&team->wake);
+  pthread_mutex_unlock(&team->lock);
+  weft__inproc_team_drop(team);
+  weft__comm_free(comm);
+}
+
+static void report(weft_comm *comm, weft_status status, int64_t peer, int64_t count,
+                   const char *message) {
+  inproc_team *const team = ((inproc_comm *)comm)->team;
+  pthread_mutex_lock(&team->lock);
+  weft__error_keep(&team->error, status, comm->info.rank, peer, count, message);
+  pthread_mutex_unlock(&team->lock);
+}
+
+static void async_error(weft_comm *comm, weft_async_error *error) {
+  inproc_team *const team = ((inproc_comm *)comm)->team;
+  pthread_mutex_lock(&team->lock);
+  *error = team->error;
+  pthread_mutex_unlock(&team->lock);
+}
+
+const weft__transport weft__inproc = {
+    .name = "inproc",
+    .loads_peers = true,
+    .allgather = allgather,
+    .barrier = barrier,
+    .split = weft__inproc_split,
+    .abort = abort_team,
+    .reset = reset,
+    .destroy = destroy,
+    .report = report,
+    .async_error = async_error,
+};

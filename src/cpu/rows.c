@@ -1,0 +1,47 @@
+/* Chooses the row table for this CPU, and merges statistics. */
+#include "cpu/rows.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const weft__rows *supported(int level) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (level >= 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    return &weft__rows_avx512;
+  if (level >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c"))
+    return &weft__rows_avx2;
+#else
+  (void)level;
+#endif
+  return &weft__rows_baseline;
+}
+
+const weft__rows *weft__rows_best(void) {
+  const char *asked = getenv("WEFT_ISA");
+  if (asked != NULL && strcmp(asked, "baseline") == 0) return supported(0);
+  if (asked != NULL && strcmp(asked, "avx2") == 0) return supported(1);
+  return supported(2);
+}
+
+weft__stats weft__stats_merge(weft__stats a, weft__stats b) {
+  if (a.s == 0.0f) {
+    b.z_target += a.z_target;
+    return b;
+  }
+  if (b.s == 0.0f) {
+    a.z_target += b.z_target;
+    return a;
+  }
+  weft__stats r;
+  r.m = a.m > b.m ? a.m : b.m;
+  const float da = a.m - r.m, db = b.m - r.m; /* one of them is 0 */
+  const float ea = expf(da), eb = expf(db);
+  r.s = a.s * ea + b.s * eb;
+  r.t = (a.t + da * a.s) * ea + (b.t + db * b.s) * eb;
+  r.z_target = a.z_target + b.z_target;
+  return r;
+}

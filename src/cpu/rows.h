@@ -1,0 +1,55 @@
+/* Row arithmetic of the CPU backend: softmax statistics, gradients of logits, conversions. One
+ * source (rows_body.h) is compiled for each instruction set; the table of the best one that this
+ * CPU runs is chosen once. Every variant uses the same 16 lanes in the same order. Knows no team,
+ * plan or tile. */
+#ifndef WEFT_CPU_ROWS_H
+#define WEFT_CPU_ROWS_H
+
+#include <stdint.h>
+#include <weft/weft.h>
+
+/* Softmax statistics of a set of logits z: m = max z, s = Σ e^(z−m), t = Σ e^(z−m)·(z−m), and the
+ * target's logit where the set holds it (else 0). The empty set is s = 0. This is also the layout
+ * of weft_ce_args.stats: m, s, z_target, t. */
+typedef struct weft__stats {
+  float m, s, z_target, t;
+} weft__stats;
+
+/* z = c(a)/T for a row; c is the identity where cap is 0. */
+typedef struct weft__logit_scale {
+  float temperature, inverse_temperature, cap;
+} weft__logit_scale;
+
+/* dz = p·(constant + per_logp·log p) · c'/T, where p = e^(z−m)/s and log p = (z−m) − log s */
+typedef struct weft__row_gradient {
+  float m, log_s, inverse_s, constant, per_logp;
+} weft__row_gradient;
+
+typedef struct weft__rows {
+  const char *isa;
+  /* a → z in place, then the statistics of its n ≥ 1 logits (z_target is left at 0) */
+  void (*statistics)(float *z, int64_t n, const weft__logit_scale *scale, weft__stats *out);
+  /* a → z in place */
+  void (*logits)(float *z, int64_t n, const weft__logit_scale *scale);
+  /* z → dz in place, for all but the one-hot term of the target */
+  void (*gradient)(float *z, int64_t n, const weft__logit_scale *scale,
+                   const weft__row_gradient *g);
+  /* `dtype` is F32, BF16 or F16; the rounding is to nearest even */
+  void (*to_f32)(float *out, const void *in, int64_t n, int dtype);
+  void (*from_f32)(void *out, const float *in, int64_t n, int dtype);
+  void (*add)(float *sum, const float *in, int64_t n);
+} weft__rows;
+
+/* The table for this CPU; WEFT_ISA = baseline | avx2 | avx512 asks for a lesser one. */
+const weft__rows *weft__rows_best(void);
+
+/* Statistics of the union of two disjoint sets. */
+weft__stats weft__stats_merge(weft__stats a, weft__stats b);
+
+extern const weft__rows weft__rows_baseline;
+#if defined(__x86_64__)
+extern const weft__rows weft__rows_avx2;
+extern const weft__rows weft__rows_avx512;
+#endif
+
+#endif
