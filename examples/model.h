@@ -6,6 +6,7 @@
 
 #include "text.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
