@@ -13,15 +13,15 @@
 
 enum {
   BYTES = 256,
-  ROOT_MAX = 600000,   /* bytes read below one root: keeps the work the same as a tree grows */
-  TEXT_MAX = 2000000,  /* bytes read in all */
+  ROOT_MAX = 1000000,  /* bytes read below one root: keeps the work the same as a tree grows */
+  TEXT_MAX = 3000000,  /* bytes read in all */
   FILE_MAX = 100000,   /* larger files are data or generated */
   BLOCK = 2048,        /* bytes of text that are held out together, up to the end of a line */
   HELD_EVERY = 10,     /* one block of so many is held out */
   PIECE_MAX = 16,      /* bytes of a piece; repeated passages would become one piece otherwise */
   COUNT_LEAST = 2,     /* occurrences that make a pair worth an id */
   ROUND_PAIRS = 200,   /* pairs joined in one round */
-  SLOTS = 1 << 21,     /* of the pair table; more than TEXT_MAX pairs can't occur */
+  SLOTS = 1 << 22,     /* of the pair table; more than TEXT_MAX pairs can't occur */
   VOCAB_MAX = 1 << 16, /* ids fit 16 bits, a pair 32 */
 };
 
@@ -99,7 +99,7 @@ struct pair {
 
 static struct pair *find_pair(struct pair *table, int64_t left, int64_t right) {
   uint32_t key = (uint32_t)left << 16 | (uint32_t)right;
-  uint32_t slot = key * 2654435761u >> 11;
+  uint32_t slot = key * 2654435761u >> 10;
   while (table[slot].key && table[slot].key != key)
     slot = (slot + 1) % SLOTS;
   table[slot].key = key;

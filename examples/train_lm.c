@@ -6,6 +6,7 @@
  *
  *   train_lm [--out DIR] [--steps N] [--seconds N] [FOLDER …]
  */
+#include "model.h"
 #include "safetensors_write.h"
 #include "text.h"
 #include "weft/weft.h"
@@ -19,46 +20,25 @@
 
 enum {
   RANKS = 4,
-  CONTEXT = 6, /* tokens that the model looks back */
-  EMBED = 48,
-  INPUT = CONTEXT * EMBED + 1, /* and a constant 1, whose weights are the bias */
-  HIDDEN = 192,
   BATCH = 512,        /* tokens of a training step */
   HELD = 2048,        /* held-out tokens that are scored */
   VOCAB_LEAST = 8192, /* different ids that occur in the text */
   REPORT_EVERY = 50,  /* steps */
 };
 
-/* A parameter and Adam's two moments of it. */
-struct param {
-  float *value, *mean, *square;
-};
-
-struct batch {
-  int64_t tokens;
-  int64_t *context; /* [tokens, CONTEXT] ids, the latest first */
-  int64_t *target;  /* [tokens] */
-  float *input;     /* [tokens, INPUT] */
-  float *x;         /* [tokens, HIDDEN], what the head reads */
-};
-
+/* What the ranks share, since they are threads. Each writes its own parts, between barriers. */
 static struct {
   struct text text;
-  struct param embed;  /* [vocab, EMBED] */
-  struct param hidden; /* [INPUT, HIDDEN] */
-  struct param head;   /* [vocab, HIDDEN]: W. Each rank touches its own rows alone. */
+  struct model model;
   struct batch train, held;
-  float *embed_gradient; /* [vocab, EMBED], zero between steps */
-  float *input_gradient; /* [BATCH, INPUT] */
-  int64_t steps;
-  double seconds;
+  weft_comm *comms[RANKS];
+  int64_t steps;  /* to do at most */
+  double seconds; /* to take at most */
+  float rate;     /* of learning, set by rank 0 */
+  int stop;       /* set by rank 0 */
+  double started;
   double unigram_loss, held_loss, held_entropy;
   FILE *csv;
-  weft_comm *comms[RANKS];
-  /* Written by rank 0 between two barriers, read by all. */
-  double started;
-  float rate;
-  int stop;
 } run;
 
 static void fail(const char *what, const char *why) {
@@ -81,127 +61,8 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static void *zeroed(int64_t count, size_t element) {
-  void *memory = calloc((size_t)count, element);
-  if (!memory) fail("memory", "there is no more");
-  return memory;
-}
-
-/* The k-th number of a fixed random sequence (splitmix64): the same run each time. */
-static uint64_t random_bits(uint64_t k) {
-  k = (k + 1) * 0x9e3779b97f4a7c15u;
-  k = (k ^ k >> 30) * 0xbf58476d1ce4e5b9u;
-  k = (k ^ k >> 27) * 0x94d049bb133111ebu;
-  return k ^ k >> 31;
-}
-
 static int64_t part(int64_t count, int64_t rank) {
   return count * rank / RANKS;
-}
-
-/* ---- The model, apart from its head --------------------------------------------------------- */
-
-static struct param new_param(int64_t rows, int64_t columns, double scale, uint64_t seed) {
-  int64_t count = rows * columns;
-  struct param param = {zeroed(count, sizeof(float)), zeroed(count, sizeof(float)),
-                        zeroed(count, sizeof(float))};
-  for (int64_t i = 0; i < count; i++) {
-    double uniform = (double)(random_bits(seed << 40 | (uint64_t)i) >> 11) * 0x1p-53;
-    param.value[i] = (float)(scale * (2.0 * uniform - 1.0));
-  }
-  return param;
-}
-
-static struct batch new_batch(int64_t tokens) {
-  struct batch batch = {tokens, zeroed(tokens * CONTEXT, sizeof(int64_t)),
-                        zeroed(tokens, sizeof(int64_t)), zeroed(tokens * INPUT, sizeof(float)),
-                        zeroed(tokens * HIDDEN, sizeof(float))};
-  return batch;
-}
-
-/* Row `row` of the batch predicts the token at `position`. The context ends at a cut (id 0). */
-static void set_row(struct batch *batch, int64_t row, const struct tokens *from, int64_t position) {
-  int64_t id = 1;
-  for (int64_t c = 0; c < CONTEXT; c++) {
-    if (id != 0) id = position > c ? from->ids[position - 1 - c] : 0;
-    batch->context[row * CONTEXT + c] = id;
-  }
-  batch->target[row] = from->ids[position];
-}
-
-static void forward(struct batch *batch, int64_t begin, int64_t end) {
-  for (int64_t m = begin; m < end; m++) {
-    float *input = batch->input + m * INPUT, *x = batch->x + m * HIDDEN, sum[HIDDEN] = {0};
-    for (int64_t c = 0; c < CONTEXT; c++) {
-      int64_t id = batch->context[m * CONTEXT + c];
-      memcpy(input + c * EMBED, run.embed.value + id * EMBED, EMBED * sizeof(float));
-    }
-    input[INPUT - 1] = 1.0f;
-    for (int64_t i = 0; i < INPUT; i++) {
-      const float *weights = run.hidden.value + i * HIDDEN;
-      for (int64_t h = 0; h < HIDDEN; h++)
-        sum[h] += input[i] * weights[h];
-    }
-    for (int64_t h = 0; h < HIDDEN; h++)
-      x[h] = tanhf(sum[h]);
-  }
-}
-
-/* Turns dX into the gradient before the tanh, in place, and that into one of the inputs. */
-static void backward(const struct batch *batch, float *dx, int64_t rank) {
-  for (int64_t i = 0; i < BATCH * HIDDEN; i++)
-    dx[i] *= 1.0f - batch->x[i] * batch->x[i];
-  for (int64_t m = part(BATCH, rank); m < part(BATCH, rank + 1); m++) {
-    for (int64_t i = 0; i < INPUT - 1; i++) {
-      const float *weights = run.hidden.value + i * HIDDEN, *d = dx + m * HIDDEN;
-      float sum[16] = {0}, total = 0.0f;
-      for (int64_t h = 0; h < HIDDEN; h += 16) {
-        for (int64_t lane = 0; lane < 16; lane++)
-          sum[lane] += weights[h + lane] * d[h + lane];
-      }
-      for (int64_t lane = 0; lane < 16; lane++)
-        total += sum[lane];
-      run.input_gradient[m * INPUT + i] = total;
-    }
-  }
-}
-
-static void adam(struct param *param, int64_t from, int64_t count, const float *gradient,
-                 float rate) {
-  float *value = param->value + from, *mean = param->mean + from, *square = param->square + from;
-  for (int64_t i = 0; i < count; i++) {
-    mean[i] += 0.1f * (gradient[i] - mean[i]);
-    square[i] += 0.01f * (gradient[i] * gradient[i] - square[i]);
-    value[i] -= rate * mean[i] / (sqrtf(square[i]) + 1e-8f);
-  }
-}
-
-/* Each rank updates its own rows of the hidden layer, and the embeddings of every fourth id. */
-static void update(const struct batch *batch, const float *dx, int64_t rank) {
-  for (int64_t i = part(INPUT, rank); i < part(INPUT, rank + 1); i++) {
-    float gradient[HIDDEN] = {0};
-    for (int64_t m = 0; m < BATCH; m++) {
-      float input = batch->input[m * INPUT + i];
-      for (int64_t h = 0; h < HIDDEN; h++)
-        gradient[h] += input * dx[m * HIDDEN + h];
-    }
-    adam(&run.hidden, i * HIDDEN, HIDDEN, gradient, run.rate);
-  }
-  for (int64_t pass = 0; pass < 2; pass++) { /* sum up the gradients of an id, then apply them */
-    for (int64_t k = 0; k < BATCH * CONTEXT; k++) {
-      int64_t id = batch->context[k];
-      float *sum = run.embed_gradient + id * EMBED;
-      const float *add = run.input_gradient + k / CONTEXT * INPUT + k % CONTEXT * EMBED;
-      if (id % RANKS != rank) continue;
-      if (pass == 0) {
-        for (int64_t e = 0; e < EMBED; e++)
-          sum[e] += add[e];
-      } else if (sum[0] != 0.0f) {
-        adam(&run.embed, id * EMBED, EMBED, sum, run.rate);
-        memset(sum, 0, EMBED * sizeof(float));
-      }
-    }
-  }
 }
 
 /* ---- The head, and one rank's life ---------------------------------------------------------- */
@@ -216,7 +77,7 @@ static double mean(const float *values, int64_t count) {
 /* Scores the held-out tokens. All ranks get the same nll and entropy, to the bit. */
 static void score_held(weft_comm *comm, weft_ce_plan *plan, int64_t rank, weft_ce_args args) {
   static float nll[RANKS][HELD], entropy[RANKS][HELD];
-  forward(&run.held, part(HELD, rank), part(HELD, rank + 1));
+  model_forward(&run.model, &run.held, part(HELD, rank), part(HELD, rank + 1));
   CHECK(weft_comm_barrier(comm)); /* the hidden states of all ranks are there */
   args.tokens = HELD;
   args.x = run.held.x;
@@ -271,9 +132,9 @@ static void *run_rank(void *argument) {
     g_nll[m] = 1.0f / BATCH;
   weft_ce_args args = WEFT_CE_ARGS_INIT;
   args.tokens = BATCH;
-  args.x = run.train.x;                     /* the same on all ranks */
-  args.w = run.head.value + first * HIDDEN; /* this rank's rows */
-  args.target = run.train.target;           /* ids of the whole vocabulary, the same on all */
+  args.x = run.train.x;                           /* the same on all ranks */
+  args.w = run.model.head.value + first * HIDDEN; /* this rank's rows */
+  args.target = run.train.target;                 /* ids of the whole vocabulary, the same on all */
   args.g_nll = g_nll;
   args.nll = nll; /* the same on all ranks afterwards */
   args.dx = dx;   /* summed over the ranks: the same on all */
@@ -285,22 +146,22 @@ static void *run_rank(void *argument) {
       uint64_t draw = random_bits((uint64_t)(step * BATCH + m));
       set_row(&run.train, m, &run.text.train, (int64_t)(draw % (uint64_t)run.text.train.count));
     }
-    forward(&run.train, part(BATCH, rank), part(BATCH, rank + 1));
+    model_forward(&run.model, &run.train, part(BATCH, rank), part(BATCH, rank + 1));
     CHECK(weft_comm_barrier(comm)); /* X and the targets are complete */
 
     CHECK(weft_ce_step(training, &args, NULL)); /* loss and both gradients, over all ranks */
 
-    backward(&run.train, dx, rank);
+    model_backward(&run.model, &run.train, dx, part(BATCH, rank), part(BATCH, rank + 1));
     if (rank == 0) {
       double progress = fmax((double)step / (double)run.steps, (now() - run.started) / run.seconds);
-      run.rate = (float)(2e-3 * fmin(1.0, (double)(step + 1) / 50.0) * fmax(0.0, 1.0 - progress));
+      run.rate = (float)(1e-2 * fmin(1.0, (double)(step + 1) / 50.0) * fmax(0.0, 1.0 - progress));
       loss += mean(nll, BATCH);
       run.stop = step + 1 >= run.steps || progress >= 1.0;
     }
     CHECK(weft_comm_barrier(comm)); /* nobody reads the weights of this step any more */
 
-    update(&run.train, dx, rank);
-    adam(&run.head, first * HIDDEN, rows * HIDDEN, dw, run.rate);
+    model_update(&run.model, &run.train, dx, run.rate, rank, RANKS);
+    adam(&run.model.head, first * HIDDEN, rows * HIDDEN, dw, run.rate);
     CHECK(weft_comm_barrier(comm)); /* the weights of the next step are complete */
 
     if ((step + 1) % REPORT_EVERY == 0 || run.stop) {
@@ -355,7 +216,7 @@ int main(int argc, char **argv) {
   const char *folders[64], *out = "out";
   int folder_count = 0;
   char path[4096];
-  run.steps = 1500;
+  run.steps = 1000;
   run.seconds = 75.0;
   for (int i = 1; i < argc; i++) {
     if (i + 1 < argc && !strcmp(argv[i], "--out"))
@@ -377,11 +238,7 @@ int main(int argc, char **argv) {
          (long long)run.text.files, (long long)run.text.bytes, (long long)run.text.vocab,
          (long long)run.text.used, (long long)run.text.train.count, (long long)run.text.held.count);
 
-  run.embed = new_param(run.text.vocab, EMBED, 0.5, 1);
-  run.hidden = new_param(INPUT, HIDDEN, sqrt(3.0 / INPUT), 2);
-  run.head = new_param(run.text.vocab, HIDDEN, 0.02, 3);
-  run.embed_gradient = zeroed(run.text.vocab * EMBED, sizeof(float));
-  run.input_gradient = zeroed(BATCH * INPUT, sizeof(float));
+  run.model = new_model(run.text.vocab);
   run.train = new_batch(BATCH);
   run.held = new_batch(HELD);
   choose_held();
@@ -410,7 +267,7 @@ int main(int argc, char **argv) {
   snprintf(path, sizeof path, "%s/train_lm.safetensors", out);
   const struct tensor tensors[] = {
       {"hidden", "F32", 4, {HELD, HIDDEN}, run.held.x},
-      {"head", "F32", 4, {run.text.vocab, HIDDEN}, run.head.value},
+      {"head", "F32", 4, {run.text.vocab, HIDDEN}, run.model.head.value},
       {"targets", "I64", 8, {HELD, 0}, run.held.target},
   };
   if (safetensors_write(path, tensors, 3)) fail(path, "can't be written");
@@ -418,6 +275,6 @@ int main(int argc, char **argv) {
   printf("# held-out: %d tokens, perplexity %.4f, mean entropy %.5f\n", HELD, exp(run.held_loss),
          run.held_entropy);
   printf("# unigram baseline: perplexity %.4f\n", exp(run.unigram_loss));
-  if (run.held_loss > run.unigram_loss - 0.5) fail("result", "the baseline was not clearly beaten");
+  if (!(run.held_loss < run.unigram_loss - 0.5)) fail("result", "the baseline was not clearly beaten");
   return 0;
 }
