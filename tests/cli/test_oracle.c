@@ -154,8 +154,8 @@ static double objective(const problem *p) {
 /* The gradients are those of Σ g_nll·nll + g_lse·lse + g_entropy·entropy over counted tokens. */
 static void differences(void **state) {
   (void)state;
-  problem p = MAKE("--tokens", "5", "--hidden", "3", "--vocab", "11", "--entropy",
-                   "--temperature", "0.8", "--softcap", "2");
+  problem p = MAKE("--tokens", "5", "--hidden", "3", "--vocab", "11", "--entropy", "--temperature",
+                   "0.8", "--softcap", "2");
   ((int64_t *)p.target.data)[1] = p.ignore_index;
   oracle o;
   error e;

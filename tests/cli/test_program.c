@@ -95,6 +95,7 @@ static void exit_codes(void **state) {
       {"ce --x a.safetensors", 2, "FILE.safetensors:TENSOR"},
       {"ce --x a.safetensors:", 2, "FILE.safetensors:TENSOR"},
       {"ce --tokens 9223372036854775807 --hidden 2 --vocab 3", 4, "address space"},
+      {"ce --tokens 100000000 --hidden 1000000 --vocab 3", 4, "no memory"},
       {"ce --tokens 4 --hidden 4 --vocab 4 --out /nonexistent/o.safetensors --iters 1", 4,
        "/nonexistent/o.safetensors"},
       {"ce --tokens 4 --hidden 4 --vocab 4 --ranks 2 --dx none --out o.safetensors", 2, "parts"},
