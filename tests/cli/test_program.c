@@ -1,5 +1,5 @@
-/* The program from outside: exit codes, what goes where, formats, files. The argument is its path.
- */
+/* The program from outside: exit codes, what goes where, formats, files. The arguments are its path
+ * and that of the program on a faulty library. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
@@ -17,7 +17,7 @@
 
 enum { MOST_WORDS = 64, MOST_TEXT = 1 << 16 };
 
-static const char *program;
+static const char *program, *right_program, *faulty_program;
 static char folder[] = "/tmp/weft-program-XXXXXX";
 static char out[MOST_TEXT], err[MOST_TEXT];
 
@@ -329,6 +329,44 @@ static void repeatable(void **state) {
   assert_memory_equal(bytes[0], bytes[1], MOST_TEXT);
 }
 
+/* Each fault of the library gives exit code 1, and is counted in the rows where it is. */
+static void faults(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *flags;
+    int code, wrong;
+  } cases[] = {
+      {"none", "--verify", 0, 0},
+      {"nll", "--verify", 1, 1},
+      {"lse", "--verify", 1, 1},
+      {"entropy", "--verify", 1, 1},
+      {"dx", "--verify", 1, 1},
+      {"dw", "--verify", 1, 2}, /* every rank adds 1 to a row of its own */
+      {"one rank", "--verify", 1, 1},
+      {"one rank", "", 1, 1},
+      {"nll", "", 0, 0}, /* without the oracle, ranks that agree pass */
+      /* 20 rows of nll, lse, entropy and dX, 30 of dW */
+      {"nothing written", "--verify", 1, 4 * 20 + 30},
+  };
+  program = faulty_program;
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char line[300];
+    setenv("WEFT_TEST_FAULT", cases[i].name, 1);
+    snprintf(line, sizeof line,
+             "ce --tokens 20 --hidden 8 --vocab 30 --ranks 2 --phase step --entropy --iters 1 "
+             "--warmup 0 --format json %s",
+             cases[i].flags);
+    expect(line, cases[i].code);
+    json_t *root = parse();
+    const json_t *result = json_array_get(json_object_get(root, "results"), 0);
+    if (real_of(result, "wrong") != cases[i].wrong) fail_msg("%s: %s", cases[i].name, out);
+    assert_true(json_is_true(json_object_get(result, "ok")) == (cases[i].code == 0));
+    json_decref(root);
+  }
+  unsetenv("WEFT_TEST_FAULT");
+  program = right_program;
+}
+
 static int clean(void **state) {
   (void)state;
   char command[300];
@@ -337,11 +375,12 @@ static int clean(void **state) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 2 || mkdtemp(folder) == NULL) return 2;
-  program = argv[1];
-  const struct CMUnitTest tests[] = {cmocka_unit_test(exit_codes), cmocka_unit_test(info),
-                                     cmocka_unit_test(verified),   cmocka_unit_test(formats),
-                                     cmocka_unit_test(edges),      cmocka_unit_test(plans),
-                                     cmocka_unit_test(files),      cmocka_unit_test(repeatable)};
+  if (argc != 3 || mkdtemp(folder) == NULL) return 2;
+  program = right_program = argv[1];
+  faulty_program = argv[2];
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(exit_codes), cmocka_unit_test(info),       cmocka_unit_test(verified),
+      cmocka_unit_test(formats),    cmocka_unit_test(edges),      cmocka_unit_test(plans),
+      cmocka_unit_test(files),      cmocka_unit_test(repeatable), cmocka_unit_test(faults)};
   return cmocka_run_group_tests(tests, NULL, clean);
 }
