@@ -1,0 +1,19 @@
+/* What this library finds on this machine. Stands above the backends and transports, and asks each.
+ */
+#include "core/env.h"
+#include "core/error.h"
+#include "core/structs.h"
+#include "cpu/blas.h"
+#include "cpu/rows.h"
+
+weft_status weft_system_info_get(weft_system_info *info) {
+  weft_system_info found = WEFT_SYSTEM_INFO_INIT;
+  found.cores = weft__cores();
+  found.isa = weft__rows_best()->isa;
+  found.cpu_available = weft__blas_open() == WEFT_OK;
+  found.blas = weft__blas_description();
+  found.cuda_reason = "this version has no GPU backend";
+  found.mpi_reason = "this version has no MPI transport";
+  found.nvshmem_reason = "this version has no NVSHMEM transport";
+  return weft__struct_write(info, &found, sizeof found, sizeof found, "info");
+}
