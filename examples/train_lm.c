@@ -65,8 +65,7 @@ static int64_t part(int64_t count, int64_t rank) {
   return count * rank / RANKS;
 }
 
-/* ---- The head, and one rank's life ---------------------------------------------------------- */
-
+/* In f64, so that the mean is as good as its terms. */
 static double mean(const float *values, int64_t count) {
   double sum = 0.0;
   for (int64_t i = 0; i < count; i++)
@@ -91,13 +90,13 @@ static void score_held(weft_comm *comm, weft_ce_plan *plan, int64_t rank, weft_c
   }
 }
 
-/* Rank 0 prints how far training is and decides the learning rate of the next step. */
+/* Prints how far training is. */
 static void report(int64_t step, double loss) {
   double seconds = now() - run.started, tokens = (double)(step * BATCH);
   printf("%6lld %9.0f %8.1f %9.0f %8.4f %11.1f %11.1f\n", (long long)step, tokens, seconds,
          tokens / seconds, loss, exp(loss), exp(run.held_loss));
-  fprintf(run.csv, "%lld,%.0f,%.2f,%.6f,%.6f\n", (long long)step, tokens, seconds, loss,
-          run.held_loss);
+  fprintf(run.csv, "%lld,%.0f,%.2f,%.9g,%.9g,%.9g\n", (long long)step, tokens, seconds, loss,
+          run.held_loss, run.unigram_loss);
   fflush(stdout);
 }
 
@@ -247,7 +246,7 @@ int main(int argc, char **argv) {
   snprintf(path, sizeof path, "%s/train_lm.csv", out);
   run.csv = fopen(path, "w");
   if (!run.csv) fail(path, "can't be written");
-  fprintf(run.csv, "step,tokens,seconds,train_loss,held_loss\n");
+  fprintf(run.csv, "step,tokens,seconds,train_loss,held_loss,unigram_loss\n");
   printf("#%5s %9s %8s %9s %8s %11s %11s\n", "step", "tokens", "seconds", "tokens/s", "loss",
          "perplexity", "held-out");
 
@@ -272,9 +271,10 @@ int main(int argc, char **argv) {
   };
   if (safetensors_write(path, tensors, 3)) fail(path, "can't be written");
   if (fclose(run.csv)) fail("train_lm.csv", "can't be written");
-  printf("# held-out: %d tokens, perplexity %.4f, mean entropy %.5f\n", HELD, exp(run.held_loss),
+  printf("# held-out: %d tokens, perplexity %.6g, mean entropy %.6f\n", HELD, exp(run.held_loss),
          run.held_entropy);
-  printf("# unigram baseline: perplexity %.4f\n", exp(run.unigram_loss));
-  if (!(run.held_loss < run.unigram_loss - 0.5)) fail("result", "the baseline was not clearly beaten");
+  printf("# unigram baseline: perplexity %.6g\n", exp(run.unigram_loss));
+  if (!(run.held_loss < run.unigram_loss - 0.5))
+    fail("result", "the baseline was not clearly beaten");
   return 0;
 }
