@@ -139,22 +139,25 @@ static void *run_rank(void *argument) {
   args.dx = dx;   /* summed over the ranks: the same on all */
   args.dw = dw;   /* of this rank's rows */
 
+  int64_t begin = part(BATCH, rank), end = part(BATCH, rank + 1); /* tokens below the head */
+  int64_t summed = 0;
   double loss = 0.0;
   for (int64_t step = 0; !run.stop; step++) {
-    for (int64_t m = part(BATCH, rank); m < part(BATCH, rank + 1); m++) {
+    for (int64_t m = begin; m < end; m++) {
       uint64_t draw = random_bits((uint64_t)(step * BATCH + m));
       set_row(&run.train, m, &run.text.train, (int64_t)(draw % (uint64_t)run.text.train.count));
     }
-    model_forward(&run.model, &run.train, part(BATCH, rank), part(BATCH, rank + 1));
+    model_forward(&run.model, &run.train, begin, end);
     CHECK(weft_comm_barrier(comm)); /* X and the targets are complete */
 
     CHECK(weft_ce_step(training, &args, NULL)); /* loss and both gradients, over all ranks */
 
-    model_backward(&run.model, &run.train, dx, part(BATCH, rank), part(BATCH, rank + 1));
-    if (rank == 0) {
+    model_backward(&run.model, &run.train, dx, begin, end);
+    loss += mean(nll, BATCH);
+    summed++;
+    if (rank == 0) { /* the others must not decide by clocks of their own */
       double progress = fmax((double)step / (double)run.steps, (now() - run.started) / run.seconds);
       run.rate = (float)(1e-2 * fmin(1.0, (double)(step + 1) / 50.0) * fmax(0.0, 1.0 - progress));
-      loss += mean(nll, BATCH);
       run.stop = step + 1 >= run.steps || progress >= 1.0;
     }
     CHECK(weft_comm_barrier(comm)); /* nobody reads the weights of this step any more */
@@ -165,9 +168,9 @@ static void *run_rank(void *argument) {
 
     if ((step + 1) % REPORT_EVERY == 0 || run.stop) {
       score_held(comm, scoring, rank, args);
-      int64_t since = (step + 1) % REPORT_EVERY;
-      if (rank == 0) report(step + 1, loss / (double)(since ? since : REPORT_EVERY));
+      if (rank == 0) report(step + 1, loss / (double)summed);
       loss = 0.0;
+      summed = 0;
     }
   }
 
@@ -215,7 +218,7 @@ int main(int argc, char **argv) {
   const char *folders[64], *out = "out";
   int folder_count = 0;
   char path[4096];
-  run.steps = 1000;
+  run.steps = 1400;
   run.seconds = 75.0;
   for (int i = 1; i < argc; i++) {
     if (i + 1 < argc && !strcmp(argv[i], "--out"))

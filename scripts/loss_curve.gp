@@ -6,12 +6,13 @@ set title "A small language model whose loss head is weft at 4 ranks"
 set xlabel "tokens trained on, thousands"
 set ylabel "perplexity"
 set logscale y
-set xrange [0:*]
+set xrange [0:*] noextend
+set yrange [20:*] noextend
 set ytics (50, 100, 200, 500, 1000, 2000, 5000, 10000)
-set grid ytics lc rgb "#dddddd"
+set grid ytics lt 1 lw 1 lc rgb "#d8d8d8"
 set border 3
 set tics nomirror
-set key top right
+set key bottom left reverse Left
 plot curve using ($2/1000):(exp($6)) every ::1 with lines lw 2 dt 2 lc rgb "#777777" \
        title "held out, unigram baseline", \
      '' using ($2/1000):(exp($5)) every ::1 with linespoints lw 2 pt 7 ps 0.4 lc rgb "#c4501b" \
