@@ -279,5 +279,6 @@ int main(int argc, char **argv) {
   printf("# unigram baseline: perplexity %.6g\n", exp(run.unigram_loss));
   if (!(run.held_loss < run.unigram_loss - 0.5))
     fail("result", "the baseline was not clearly beaten");
+  text_free(&run.text);
   return 0;
 }
