@@ -68,7 +68,7 @@ static int make_table(option *table, ce_options *o, int *dtype) {
       {"--targets", OPTION_TEXT, &o->targets, .argument = "FILE",
        .help = "targets [M] from a file"},
       {"--out", OPTION_TEXT, &o->out, .argument = "FILE",
-       .help = "write nll, lse, entropy, dx, dw as one .safetensors file"},
+       .help = "write nll, lse, entropy, dx, dw of the last phase as one .safetensors file"},
       {"--plan", OPTION_FLAG, &o->plan, .help = "print the plan and run nothing; needs no device"},
       {"--arch", OPTION_CHOICE, &o->arch, .choices = ARCH_NAMES, .argument = "cpu|sm90|sm100",
        .help = "machine that --plan is for (cpu)"},

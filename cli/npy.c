@@ -202,8 +202,5 @@ bool npy_write(const char *path, const tensor *tensor, error *error) {
   const bool wrote = fwrite(head, 1, sizeof head, file) == sizeof head &&
                      fwrite(header, 1, (size_t)length, file) == (size_t)length &&
                      fwrite(tensor->data, 1, bytes, file) == bytes;
-  const bool closed = fclose(file) == 0;
-  if (wrote && closed) return true;
-  remove(path);
-  return error_set(error, "%s: cannot write: %s", path, strerror(errno));
+  return finish_writing(file, path, wrote, error);
 }

@@ -22,8 +22,8 @@ int plan_print(ce_options *o, error *error) {
   }
   report.plan = info;
   report.workspace_bytes = info.local_bytes + info.symmetric_bytes;
-  snprintf(report.device, sizeof report.device, "%s, %lld units, planned without a device",
-           machine.arch, (long long)info.units);
+  snprintf(report.device, sizeof report.device, "%s, %lld unit%s, planned without a device",
+           machine.arch, (long long)info.units, info.units == 1 ? "" : "s");
   if (report_print(&report)) return EXIT_RIGHT;
   error_set(error, "cannot write to stdout");
   return EXIT_FAILED;

@@ -29,11 +29,14 @@ static void cell(int width, const char *format, double value) {
 static void print_plan_comments(const report *r) {
   const weft_ce_plan_info *plan = &r->plan;
   printf("# plan: %s\n", plan->text);
-  printf("# workspace: %.2f MiB local and %.2f MiB symmetric on rank 0, at least %.2f MiB;"
-         " %lld wave%s of %lld rows; step in %lld products, %lld tokens at a time; %lld units\n",
-         mib(plan->local_bytes), mib(plan->symmetric_bytes), mib(plan->least_bytes),
-         (long long)plan->waves, plan->waves == 1 ? "" : "s", (long long)plan->wave_rows,
-         (long long)plan->step_gemms, (long long)plan->token_chunk, (long long)plan->units);
+  printf("# workspace: %.2f MiB local and %.2f MiB symmetric on rank 0; at least %.2f MiB\n",
+         mib(plan->local_bytes), mib(plan->symmetric_bytes), mib(plan->least_bytes));
+  if (plan->waves > 0)
+    printf("# backward: %lld wave%s of %lld vocabulary rows\n", (long long)plan->waves,
+           plan->waves == 1 ? "" : "s", (long long)plan->wave_rows);
+  if (plan->step_gemms > 0)
+    printf("# step: %lld products, the logits of %lld tokens kept at once\n",
+           (long long)plan->step_gemms, (long long)plan->token_chunk);
 }
 
 static void print_table(const report *r) {

@@ -245,11 +245,7 @@ bool safetensors_write(const char *path, const named_tensor *tensors, int count,
     const size_t bytes = (size_t)(tensors[i].tensor->count * dtype_bytes(tensors[i].tensor->dtype));
     good = fwrite(tensors[i].tensor->data, 1, bytes, file) == bytes;
   }
-  if (fclose(file) != 0) good = false;
-  if (!good) {
-    error_set(error, "%s: cannot write: %s", path, strerror(errno));
-    remove(path);
-  }
+  good = finish_writing(file, path, good, error);
 cleanup:
   free(text);
   json_decref(header);

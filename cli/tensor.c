@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "dtype.h"
 
@@ -24,6 +25,11 @@ bool tensor_allocate(tensor *tensor, error *error) {
   tensor->data = NULL;
   if (!shape_count(tensor->shape, tensor->dims, dtype_bytes(tensor->dtype), &tensor->count, &bytes))
     return error_set(error, "a tensor of this shape does not fit the address space");
+  /* The kernel grants more than it has, and kills who uses it. */
+  const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+  if (machine > 0 && (double)bytes > machine)
+    return error_set(error, "no memory for a tensor of %.1f MiB: this machine has %.1f",
+                     (double)bytes / (1 << 20), machine / (1 << 20));
   const int64_t rounded = (bytes / ALIGNMENT + 1) * ALIGNMENT;
   tensor->data = aligned_alloc(ALIGNMENT, (size_t)rounded);
   if (tensor->data == NULL)
@@ -79,4 +85,17 @@ bool source_read(source *source, int64_t offset, void *to, int64_t count, error 
     done += (int64_t)got;
   }
   return true;
+}
+
+bool finish_writing(FILE *file, const char *path, bool good, error *error) {
+  struct stat info;
+  int reason = errno;
+  const bool regular = fstat(fileno(file), &info) == 0 && S_ISREG(info.st_mode);
+  if (fclose(file) != 0 && good) {
+    reason = errno;
+    good = false;
+  }
+  if (good) return true;
+  if (regular) remove(path);
+  return error_set(error, "%s: cannot write: %s", path, strerror(reason));
 }

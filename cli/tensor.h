@@ -41,4 +41,8 @@ void source_close(source *source);
 /* Reads exactly `count` bytes at `offset`, in bounded pieces. */
 bool source_read(source *source, int64_t offset, void *to, int64_t count, error *error);
 
+/* Ends the writing of `path`: closes the file, and where that fails or `good` is false, sets the
+ * words and removes what was written, if it is a regular file. */
+bool finish_writing(FILE *file, const char *path, bool good, error *error);
+
 #endif
