@@ -13,16 +13,17 @@
 
 enum {
   BYTES = 256,
-  ROOT_MAX = 1000000,  /* bytes read below one root: keeps the work the same as a tree grows */
-  TEXT_MAX = 3000000,  /* bytes read in all */
-  FILE_MAX = 100000,   /* larger files are data or generated */
-  BLOCK = 2048,        /* bytes of text that are held out together, up to the end of a line */
-  HELD_EVERY = 10,     /* one block of so many is held out */
-  PIECE_MAX = 16,      /* bytes of a piece; repeated passages would become one piece otherwise */
-  COUNT_LEAST = 2,     /* occurrences that make a pair worth an id */
-  ROUND_PAIRS = 200,   /* pairs joined in one round */
-  SLOTS = 1 << 22,     /* of the pair table; more than TEXT_MAX pairs can't occur */
-  VOCAB_MAX = 1 << 16, /* ids fit 16 bits, a pair 32 */
+  ROOT_MAX = 1000000, /* bytes read below one root: keeps the work the same as a tree grows */
+  TEXT_MAX = 3000000, /* bytes read in all */
+  FILE_MAX = 100000,  /* larger files are data or generated */
+  BLOCK = 2048,       /* bytes of text that are held out together, up to the end of a line */
+  HELD_EVERY = 10,    /* one block of so many is held out */
+  PIECE_MAX = 16,     /* bytes of a piece; repeated passages would become one piece otherwise */
+  COUNT_LEAST = 2,    /* occurrences that make a pair worth an id */
+  ROUND_PAIRS = 200,  /* pairs joined in one round */
+  SLOT_BITS = 22,
+  SLOTS = 1 << SLOT_BITS, /* of the pair table: more than a text of TEXT_MAX has pairs */
+  VOCAB_MAX = 1 << 16,    /* ids fit 16 bits, a pair 32 */
 };
 
 struct buffer {
@@ -99,7 +100,7 @@ struct pair {
 
 static struct pair *find_pair(struct pair *table, int64_t left, int64_t right) {
   uint32_t key = (uint32_t)left << 16 | (uint32_t)right;
-  uint32_t slot = key * 2654435761u >> 10;
+  uint32_t slot = key * 2654435761u >> (32 - SLOT_BITS);
   while (table[slot].key && table[slot].key != key)
     slot = (slot + 1) % SLOTS;
   table[slot].key = key;
@@ -143,9 +144,10 @@ static int64_t count_used(const struct tokens *tokens, int64_t vocab) {
  * Returns how many ids it added. */
 static int64_t learn_round(struct text *text, struct pair *table, struct pair **best,
                            int32_t *length) {
-  char *is_left = calloc(2, VOCAB_MAX), *is_right = is_left ? is_left + VOCAB_MAX : NULL;
+  static char is_left[VOCAB_MAX], is_right[VOCAB_MAX];
   int64_t candidates = 0, added = 0;
-  if (!is_left) return 0;
+  memset(is_left, 0, sizeof is_left);
+  memset(is_right, 0, sizeof is_right);
   memset(table, 0, SLOTS * sizeof *table);
   for (int64_t i = 0; i + 1 < text->train.count; i++) {
     int64_t left = text->train.ids[i], right = text->train.ids[i + 1];
@@ -165,7 +167,6 @@ static int64_t learn_round(struct text *text, struct pair *table, struct pair **
   }
   join_pairs(&text->train, table);
   join_pairs(&text->held, table);
-  free(is_left);
   return added;
 }
 

@@ -54,9 +54,9 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1}
 read -ra flags <<<"${CMAKE_FLAGS:-}"
 run_tree "$build" "plain build" "${flags[@]}"
 run_tree "$build-asan" "AddressSanitizer and UBSan" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-  -DWEFT_SANITIZE=address,undefined "${flags[@]}"
+  -DWEFT_SANITIZE=address,undefined -DWEFT_BUILD_EXAMPLES=OFF "${flags[@]}"
 run_tree "$build-tsan" "ThreadSanitizer" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-  -DWEFT_SANITIZE=thread "${flags[@]}"
+  -DWEFT_SANITIZE=thread -DWEFT_BUILD_EXAMPLES=OFF "${flags[@]}"
 
 # Each test's line reads "  3/17 Test  #3: name ....   Passed    0.01 sec".
 awk -v seconds="$SECONDS" '
