@@ -187,7 +187,7 @@ static void test_two_refuse(void **state) {
 /* One rank is in another call altogether. */
 static weft_status other_collective(int64_t rank, weft_comm *comm, void *user) {
   const int which = *(const int *)user;
-  unsigned char bytes[RANKS * 4000];
+  unsigned char bytes[RANKS * 4000] = {0};
   sample data = make();
   weft_status status;
   if (which == 0) /* agreement against barrier */
