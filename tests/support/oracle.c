@@ -40,8 +40,7 @@ void oracle_run(oracle *o) {
     const double gl = o->g_lse ? o->g_lse[i] : 0;
     for (int64_t j = 0; j < v; j++) {
       const double log_p = z[j] - lse, p = exp(log_p);
-      const double dz =
-          (gn * (p - (j == t)) - ge * p * (log_p + entropy) + gl * p) * slope[j];
+      const double dz = (gn * (p - (j == t)) - ge * p * (log_p + entropy) + gl * p) * slope[j];
       for (int64_t k = 0; k < h; k++) {
         o->dx[i * h + k] += dz * o->w[j * h + k];
         o->dw[j * h + k] += dz * o->x[i * h + k];
