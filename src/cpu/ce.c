@@ -28,7 +28,8 @@ static void describe(const weft_ce_config *c, const weft__cpu_layout *l, weft_ce
   info->token_chunk = l->kept_chunk;
   info->waves = l->waves;
   info->wave_rows = l->wave_tiles * l->tile_rows;
-  info->step_gemms = (c->wants & WEFT_CE_STEP) ? (l->kept_chunk > 0 ? 3 : 4) : 0;
+  const bool gradients = c->wants & (WEFT_CE_DX | WEFT_CE_DW);
+  info->step_gemms = (c->wants & WEFT_CE_STEP) ? (!gradients ? 1 : l->kept_chunk > 0 ? 3 : 4) : 0;
   info->units = l->threads;
   const double gemm_ms = 2.0 * (double)c->max_tokens * (double)c->hidden * (double)c->vocab_local /
                          (nominal_gflops(weft__rows_best()->isa) * l->threads) * 1e-6;
@@ -39,7 +40,7 @@ static void describe(const weft_ce_config *c, const weft__cpu_layout *l, weft_ce
   if (l->kept_chunk > 0)
     snprintf(step, sizeof step, "; step keeps the logits of %" PRId64 " tokens (3 GEMMs)",
              l->kept_chunk);
-  else if (c->wants & WEFT_CE_STEP)
+  else if ((c->wants & WEFT_CE_STEP) && gradients)
     snprintf(step, sizeof step, "; step recomputes the logits (4 GEMMs)");
   snprintf(info->text, sizeof info->text,
            "%d threads, tiles of %" PRId64 " vocabulary rows; backward in %" PRId64
@@ -226,7 +227,8 @@ static weft_status run_phase(weft__cpu_call *call, weft__ce_phase phase) {
     WEFT__TRY(forward(call));
     write_all_loss(call);
   }
-  if (phase == WEFT__FORWARD) return WEFT_OK;
+  /* a step that wants no gradient is a forward */
+  if (phase == WEFT__FORWARD || !(wants & (WEFT_CE_DX | WEFT_CE_DW))) return WEFT_OK;
   zero_dx(call);
   if (kept)
     WEFT__TRY(step_kept(call));
