@@ -101,6 +101,7 @@ static weft_status create(weft_ce_plan *plan) {
   WEFT__TRY(weft__alloc((void **)&s, sizeof *s, "plan"));
   plan->state = s;
   s->rows = weft__rows_best();
+  s->blas_logits = weft__cpu_invariant_blas();
   WEFT__TRY(weft__cpu_layout_make(c, plan->ranks, plan->info.units, plan->info.token_chunk,
                                   &s->layout, &least));
   describe(c, &s->layout, &plan->info);

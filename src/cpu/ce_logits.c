@@ -105,9 +105,15 @@ static void logits_item(void *job, int64_t item, int thread) {
   float *z = call->row_stats == NULL && !call->keep_logits
                  ? scratch + l->tile_rows * l->padded_hidden
                  : weft__cpu_tile(call, in_wave) + first_row * l->tile_ld;
-  weft__sgemm(false, true, weft__cpu_padded(l, rows), l->tile_rows, l->padded_hidden,
-              call->state->x + first_row * l->padded_hidden, l->padded_hidden, w, ld, 0.0f, z,
-              l->tile_ld);
+  const float *x = call->state->x + first_row * l->padded_hidden;
+  if (call->state->blas_logits) {
+    weft__sgemm(false, true, weft__cpu_padded(l, rows), l->tile_rows, l->padded_hidden, x,
+                l->padded_hidden, w, ld, 0.0f, z, l->tile_ld);
+  } else {
+    float *panel = scratch + (l->scratch_bytes / 4 - 16 * l->padded_hidden);
+    call->state->rows->product(z, l->tile_ld, x, l->padded_hidden, rows, w, ld, l->tile_rows,
+                               l->padded_hidden, panel);
+  }
   if (call->row_stats == NULL) {
     statistics_rows(call, tile, first_row, rows, z);
     return;
