@@ -102,7 +102,11 @@ static weft_status create(weft_ce_plan *plan) {
   plan->state = s;
   s->rows = weft__rows_best();
   s->blas_logits = weft__cpu_invariant_blas();
-  WEFT__TRY(weft__cpu_layout_make(c, plan->ranks, plan->info.units, plan->info.token_chunk,
+  /* A smaller chunk of step, for a peer's sake, must not turn what it frees into more than was
+   * asked for: the caller's workspace has the size that the rank's own layout needs. */
+  weft_ce_config capped = *c;
+  capped.workspace_budget = plan->info.local_bytes + plan->info.symmetric_bytes;
+  WEFT__TRY(weft__cpu_layout_make(&capped, plan->ranks, plan->info.units, plan->info.token_chunk,
                                   &s->layout, &least));
   describe(c, &s->layout, &plan->info);
   if (s->layout.symmetric_bytes > 0) {
@@ -239,20 +243,29 @@ static weft_status run_phase(weft__cpu_call *call, weft__ce_phase phase) {
   return wants & WEFT_CE_DX ? weft__cpu_reduce_dx(call) : WEFT_OK;
 }
 
-static weft_status run(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_args *args,
-                       void *stream) {
+/* A temperature by pointer is host memory here: it becomes a number that the ranks compare. */
+static weft_status check(const weft_ce_plan *plan, weft_ce_args *args, const void *stream) {
+  (void)plan;
   if (stream != NULL)
     return weft__fail(WEFT_ERR_ARGUMENT, "stream is %p, expected NULL on a CPU", stream);
+  if (args->temperature_ptr == NULL) return WEFT_OK;
+  const float t = *args->temperature_ptr;
+  if (!(t > 0.0f) || isinf(t))
+    return weft__fail(WEFT_ERR_ARGUMENT,
+                      "*args.temperature_ptr is %g, expected a finite number above 0", (double)t);
+  args->temperature = t;
+  args->temperature_ptr = NULL;
+  return WEFT_OK;
+}
+
+static weft_status run(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_args *args,
+                       void *stream) {
+  (void)stream;
   weft__cpu_call call = {0};
   call.plan = plan;
   call.state = (weft__cpu_ce *)plan->state;
   call.args = args;
-  const float t = args->temperature_ptr != NULL ? *args->temperature_ptr : args->temperature;
-  if (!(t > 0.0f) || isinf(t))
-    return weft__fail(WEFT_ERR_ARGUMENT,
-                      "*args.temperature_ptr is %g, expected a finite number "
-                      "above 0",
-                      (double)t);
+  const float t = args->temperature;
   call.scale = (weft__logit_scale){t, 1.0f / t, plan->config.softcap};
   weft__blas_enter();
   const weft_status status = run_phase(&call, phase);
@@ -271,4 +284,4 @@ static weft_status run(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_a
   return WEFT_OK;
 }
 
-const weft__ce_backend weft__ce_cpu = {"cpu", layout, create, connect, destroy, run};
+const weft__ce_backend weft__ce_cpu = {"cpu", layout, create, connect, destroy, check, run};
