@@ -187,6 +187,7 @@ static void backward(weft__cpu_call *call, const weft__stats *stats) {
   call->bad_targets = 0; /* step's forward has counted them already */
   for (int64_t t = 0; t < call->args->tokens; t += call->tokens) {
     set_chunk(call, t, l->gradient_chunk);
+    weft__cpu_drop_rows(call);
     call->row_stats = stats + t;
     for (int64_t tile = 0; tile < l->tiles; tile += call->tiles) {
       set_wave(call, tile, l->wave_tiles);
@@ -207,6 +208,7 @@ static weft_status step_kept(weft__cpu_call *call) {
     WEFT__TRY(weft__cpu_exchange_stats(call));
     weft__cpu_write_loss(call);
     call->row_stats = call->state->stats + t;
+    weft__cpu_drop_rows(call);
     weft__cpu_gradient_phase(call);
     products(call);
   }

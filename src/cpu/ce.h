@@ -111,6 +111,7 @@ bool weft__cpu_invariant_blas(void);
 /* ce_logits.c */
 void weft__cpu_load_chunk(weft__cpu_call *call);
 void weft__cpu_load_targets(weft__cpu_call *call);
+void weft__cpu_drop_rows(weft__cpu_call *call);
 void weft__cpu_logits_phase(weft__cpu_call *call);
 void weft__cpu_merge_tiles(weft__cpu_call *call);
 
