@@ -35,7 +35,8 @@ typedef struct weft__cpu_layout {
   bool dx_buffer; /* dX is summed in a buffer of our own, not in the caller's dx */
   /* bytes of each array, multiples of 64 */
   int64_t x_bytes, z_bytes, tile_stats_bytes, stats_bytes, gathered_bytes, target_bytes, dx_bytes;
-  int64_t scratch_bytes; /* one thread's: a converted tile of W, a block's z of forward, a panel */
+  int64_t scratch_bytes; /* one thread's: a converted tile of W, then a block's z of forward
+                            or a row of dW, then a panel */
   int64_t local_bytes, symmetric_bytes;
 } weft__cpu_layout;
 
@@ -110,6 +111,7 @@ bool weft__cpu_invariant_blas(void);
 /* ce_logits.c */
 void weft__cpu_load_chunk(weft__cpu_call *call);
 void weft__cpu_load_targets(weft__cpu_call *call);
+void weft__cpu_drop_rows(weft__cpu_call *call);
 void weft__cpu_logits_phase(weft__cpu_call *call);
 void weft__cpu_merge_tiles(weft__cpu_call *call);
 

@@ -57,9 +57,10 @@ static void add_up(const request *r, weft__cpu_layout *l) {
   const int64_t stats_block = least_of(m, WEFT__EXCHANGE_TOKENS) * (int64_t)sizeof(weft__stats);
   l->gathered_bytes = r->ranks > 1 ? aligned(r->ranks * most_of(stats_block, h * 4)) : 0;
   l->target_bytes = aligned(chunk * 8);
-  l->scratch_bytes = aligned(l->tile_rows * l->padded_hidden * 4) +
-                     aligned(least_of(rows, WEFT__BLOCK_ROWS) * z_row) +
-                     aligned(16 * l->padded_hidden * 4);
+  l->scratch_bytes =
+      aligned(l->tile_rows * l->padded_hidden * 4) +
+      most_of(aligned(least_of(rows, WEFT__BLOCK_ROWS) * z_row), aligned(l->padded_hidden * 4)) +
+      aligned(16 * l->padded_hidden * 4);
   l->dx_buffer = r->dx && (r->ranks > 1 || c->dx_dtype != WEFT_F32);
   l->dx_bytes = l->dx_buffer ? aligned(m * h * 4) : 0;
   l->symmetric_bytes = r->ranks > 1 ? l->dx_bytes : 0;

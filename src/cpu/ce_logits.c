@@ -51,6 +51,14 @@ void weft__cpu_load_chunk(weft__cpu_call *call) {
   weft__cpu_load_targets(call);
 }
 
+/* Hidden states of rows that do not count become 0, so that dW cannot get a NaN from 0 · ∞. Their
+ * statistics must have been taken. */
+void weft__cpu_drop_rows(weft__cpu_call *call) {
+  const int64_t ld = call->state->layout.padded_hidden;
+  for (int64_t i = 0; i < call->tokens; i++)
+    if (call->state->target[i] < 0) memset(call->state->x + i * ld, 0, (size_t)ld * sizeof(float));
+}
+
 /* ---- Logits of one block of tokens and one tile of the vocabulary ---- */
 
 /* The tile's rows of W as f32 with an inner size of Hp: in place where they are that already. */
