@@ -36,6 +36,9 @@ struct weft__ce_backend {
    */
   weft_status (*connect)(weft_ce_plan *plan);
   void (*destroy)(weft_ce_plan *plan);
+  /* What only the backend can refuse of this rank's call; it may resolve *args further. Not
+   * collective: it comes before the ranks agree, after which none may refuse alone. */
+  weft_status (*check)(const weft_ce_plan *plan, weft_ce_args *args, const void *stream);
   /* One call. Arguments are checked and agreed. Collective. */
   weft_status (*run)(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_args *args,
                      void *stream);

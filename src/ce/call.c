@@ -24,9 +24,10 @@ static weft_status call(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_
   if (atomic_exchange(&plan->busy, 1) != 0)
     return weft__fail(WEFT_ERR_BUSY, "%s: another call of this plan is running", name);
   weft_status status = weft__ce_args_check(&checked, args, plan, phase);
+  if (status == WEFT_OK) status = plan->backend->check(plan, &checked, stream);
   if (plan->comm != NULL) {
     call_header header = {checked.tokens, phase, 0, checked.dw_accumulate, 0};
-    if (checked.temperature_ptr == NULL)
+    if (status == WEFT_OK && checked.temperature_ptr == NULL)
       memcpy(&header.temperature_bits, &checked.temperature, sizeof header.temperature_bits);
     if (phase != WEFT__FORWARD)
       header.gradients =

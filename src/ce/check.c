@@ -187,7 +187,7 @@ weft_status weft__ce_args_check(weft_ce_args *out, const weft_ce_args *in, const
   int64_t first = 0, last = m;
   if (c->dx_mode == WEFT_DX_REDUCE_SCATTER)
     weft__scatter_rows(m, plan->ranks, plan->rank, &first, &last);
-  span inputs[7], outputs[6];
+  span inputs[8], outputs[6];
   int ins = 0, outs = 0;
   WEFT__TRY(check_matrix("x", out->x, m, out->x_stride, h, c->dtype, true, &inputs[ins++]));
   WEFT__TRY(
@@ -196,6 +196,7 @@ weft_status weft__ce_args_check(weft_ce_args *out, const weft_ce_args *in, const
                         &inputs[ins++]));
   WEFT__TRY(check_array("stats", out->stats, m * 4, 4, phase == WEFT__BACKWARD,
                         loss ? &outputs[outs++] : &inputs[ins++]));
+  WEFT__TRY(check_array("temperature_ptr", out->temperature_ptr, 1, 4, false, &inputs[ins++]));
   if (gradients) {
     WEFT__TRY(check_array("g_nll", out->g_nll, m, 4, false, &inputs[ins++]));
     WEFT__TRY(check_array("g_entropy", out->g_entropy, m, 4, false, &inputs[ins++]));

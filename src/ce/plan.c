@@ -135,10 +135,10 @@ cleanup:
 weft_status weft_ce_plan_create(weft_comm *comm, const weft_ce_config *config, weft_ce_plan **out) {
   weft_ce_plan *plan = NULL;
   weft_status status = WEFT_OK;
-  if (out == NULL) return weft__fail(WEFT_ERR_ARGUMENT, "ce_plan_create: plan is NULL");
-  *out = NULL;
   const weft_ce_plan_info fresh = WEFT_CE_PLAN_INFO_INIT;
-  status = weft__alloc((void **)&plan, sizeof *plan, "plan");
+  if (out != NULL) *out = NULL;
+  status = out != NULL ? weft__alloc((void **)&plan, sizeof *plan, "plan")
+                       : weft__fail(WEFT_ERR_ARGUMENT, "ce_plan_create: plan is NULL");
   if (status == WEFT_OK) {
     plan->comm = comm;
     plan->rank = comm != NULL ? comm->info.rank : 0;

@@ -11,24 +11,25 @@
 #include "core/memory.h"
 #include "core/structs.h"
 
-static weft_status check(const weft_comm *comm, const char *call) {
-  if (comm == NULL) return weft__fail(WEFT_ERR_ARGUMENT, "%s: comm is NULL, expected a team", call);
+static weft_status check(const weft_comm *comm, const char *name, const char *call) {
+  if (comm == NULL)
+    return weft__fail(WEFT_ERR_ARGUMENT, "%s: %s is NULL, expected a team", call, name);
   return WEFT_OK;
 }
 
 weft_status weft_comm_info_get(const weft_comm *comm, weft_comm_info *info) {
-  WEFT__TRY(check(comm, "comm_info_get"));
+  WEFT__TRY(check(comm, "comm", "comm_info_get"));
   return weft__struct_write(info, &comm->info, sizeof comm->info,
                             WEFT__FIRST(weft_comm_info, transport), "weft_comm_info");
 }
 
 weft_status weft_comm_barrier(weft_comm *comm) {
-  WEFT__TRY(check(comm, "comm_barrier"));
+  WEFT__TRY(check(comm, "comm", "comm_barrier"));
   return comm->transport->barrier(comm);
 }
 
 weft_status weft_comm_async_error(weft_comm *comm, weft_async_error *error) {
-  WEFT__TRY(check(comm, "comm_async_error"));
+  WEFT__TRY(check(comm, "comm", "comm_async_error"));
   weft_async_error found = WEFT_ASYNC_ERROR_INIT;
   comm->transport->async_error(comm, &found);
   return weft__struct_write(error, &found, sizeof found, WEFT__FIRST(weft_async_error, message),
@@ -36,12 +37,12 @@ weft_status weft_comm_async_error(weft_comm *comm, weft_async_error *error) {
 }
 
 weft_status weft_comm_abort(weft_comm *comm) {
-  WEFT__TRY(check(comm, "comm_abort"));
+  WEFT__TRY(check(comm, "comm", "comm_abort"));
   return comm->transport->abort(comm);
 }
 
 weft_status weft_comm_reset(weft_comm *comm) {
-  WEFT__TRY(check(comm, "comm_reset"));
+  WEFT__TRY(check(comm, "comm", "comm_reset"));
   return comm->transport->reset(comm);
 }
 
@@ -67,7 +68,7 @@ weft_status weft_comm_split_list(weft_comm *parent, const int64_t *members, int6
                                  weft_comm **team) {
   static const char *const call = "comm_split_list";
   if (team != NULL) *team = NULL;
-  WEFT__TRY(check(parent, call));
+  WEFT__TRY(check(parent, "parent", call));
   WEFT__TRY(check_ranks(parent, ranks, call));
   if (members == NULL)
     return weft__fail(WEFT_ERR_ARGUMENT, "%s: members is NULL, expected %lld parent ranks", call,
@@ -96,7 +97,7 @@ weft_status weft_comm_split_stride(weft_comm *parent, int64_t start, int64_t str
                                    weft_comm **team) {
   static const char *const call = "comm_split_stride";
   if (team != NULL) *team = NULL;
-  WEFT__TRY(check(parent, call));
+  WEFT__TRY(check(parent, "parent", call));
   WEFT__TRY(check_ranks(parent, ranks, call));
   const int64_t size = parent->info.ranks;
   if (start < 0 || start >= size)

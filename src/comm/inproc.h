@@ -1,6 +1,6 @@
 /* The shared half of an in-process team: what its ranks, all threads of this process, meet in.
- * inproc.c holds the meeting itself, inproc_split.c the making of sub-teams. Knows base, core and
- * POSIX threads. */
+ * inproc_team.c holds its memory, inproc.c the meeting itself, inproc_split.c the making of
+ * sub-teams. Knows base, core and POSIX threads. */
 #ifndef WEFT_COMM_INPROC_H
 #define WEFT_COMM_INPROC_H
 

@@ -70,25 +70,35 @@ static void fail_group(inproc_team *parent, gathering *group, weft_status status
   pthread_cond_broadcast(&parent->wake);
 }
 
-/* Waits until all members have joined or the gathering has failed; the parent's lock is held. */
-static weft_status wait_for_members(inproc_team *parent, gathering *group) {
+/* Fails the gathering when a member that has not joined has destroyed its view of the parent. */
+static bool lost_member(inproc_team *parent, gathering *group) {
+  if (parent->gone_count == 0) return false;
+  for (int64_t i = 0; i < group->ranks; i++) {
+    if (group->joined[i] || !parent->gone[group->members[i]]) continue;
+    char message[128];
+    snprintf(message, sizeof message, "%s: rank %lld of the parent has destroyed its comm", call,
+             (long long)group->members[i]);
+    fail_group(parent, group, WEFT_ERR_PEER, message);
+    return true;
+  }
+  return false;
+}
+
+/* Waits until all members have joined or the gathering has failed. A member that failed itself
+ * (`stays`) waits for all the same, as long as they may come: it has one spare gathering to tell
+ * them by, which must be free for its next call. The parent's lock is held. */
+static weft_status wait_for_members(inproc_team *parent, gathering *group, bool stays) {
   const struct timespec deadline = weft__inproc_deadline(parent->timeout_ms);
   int waited = 0;
-  while (group->status == WEFT_OK && group->arrived < group->ranks) {
-    char who[128], message[256];
+  while (group->arrived < group->ranks && (group->status == WEFT_OK || stays)) {
     if (parent->stopped != WEFT_OK) {
       const weft_status status = weft__inproc_stopped(parent, call);
       fail_group(parent, group, status, weft_last_error());
       break;
     }
-    for (int64_t i = 0; i < group->ranks && parent->gone_count > 0; i++) {
-      if (group->joined[i] || !parent->gone[group->members[i]]) continue;
-      snprintf(message, sizeof message, "%s: rank %lld has destroyed its comm", call,
-               (long long)group->members[i]);
-      fail_group(parent, group, WEFT_ERR_PEER, message);
-    }
-    if (group->status != WEFT_OK) break;
+    if (lost_member(parent, group)) break;
     if (waited == ETIMEDOUT) {
+      char who[128], message[256];
       weft__inproc_missing(group->joined, group->members, group->ranks, who, sizeof who);
       snprintf(message, sizeof message,
                "%s: %s of the parent did not come within %lld ms to make a team of %lld", call, who,
@@ -108,6 +118,17 @@ static weft_status prepare(inproc_team *parent, const int64_t *members, int64_t 
   for (int64_t i = 0; i < ranks; i++)
     (*team)->members[i] = parent->members[members[i]];
   return WEFT_OK;
+}
+
+/* The last one out releases the gathering. Where all have come, the owner of a spare waits for the
+ * others to leave, which they do at once, so that it is free for the owner's next call. */
+static void leave(inproc_team *parent, gathering *group, int64_t rank) {
+  const bool complete = group->arrived == group->ranks;
+  while (group == &parent->spares[rank] && complete && group->inside > 1)
+    pthread_cond_wait(&parent->wake, &parent->lock);
+  group->inside--;
+  if (group->team == NULL) pthread_cond_broadcast(&parent->wake);
+  if (complete && group->inside == 0) release(group);
 }
 
 weft_status weft__inproc_split(weft_comm *comm, const int64_t *members, int64_t ranks,
@@ -136,7 +157,8 @@ weft_status weft__inproc_split(weft_comm *comm, const int64_t *members, int64_t 
   gathering *group = find(parent, members, ranks, self);
   if (group == NULL) {
     group = own == WEFT_OK ? &candidate->own : &parent->spares[comm->info.rank];
-    if (group->linked) { /* an earlier failure of this rank has not met all its members yet */
+    /* the spare is in use when an earlier failure waits for members that did not come in time */
+    if (group->linked) {
       status = weft__fail(own, "%s", own_message);
       goto unlock;
     }
@@ -156,7 +178,7 @@ weft_status weft__inproc_split(weft_comm *comm, const int64_t *members, int64_t 
     unlink_group(parent, group);
     pthread_cond_broadcast(&parent->wake);
   }
-  status = wait_for_members(parent, group);
+  status = wait_for_members(parent, group, own != WEFT_OK);
   if (own != WEFT_OK) status = weft__fail(own, "%s", own_message);
   if (status == WEFT_OK) {
     pthread_mutex_lock(&group->team->lock);
@@ -166,7 +188,7 @@ weft_status weft__inproc_split(weft_comm *comm, const int64_t *members, int64_t 
     *out = view;
     view = NULL;
   }
-  if (--group->inside == 0 && group->arrived == ranks) release(group);
+  leave(parent, group, comm->info.rank);
 unlock:
   pthread_mutex_unlock(&parent->lock);
   weft__comm_free(view);

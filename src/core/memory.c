@@ -1,5 +1,6 @@
 /* The allocator hook and the two functions on it. Counts live blocks, so that the hook cannot be
  * changed while memory of the old one is in use. */
+#define _POSIX_C_SOURCE 200809L /* posix_memalign */
 #include "core/memory.h"
 
 #include <stdatomic.h>

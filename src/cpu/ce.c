@@ -28,7 +28,8 @@ static void describe(const weft_ce_config *c, const weft__cpu_layout *l, weft_ce
   info->token_chunk = l->kept_chunk;
   info->waves = l->waves;
   info->wave_rows = l->wave_tiles * l->tile_rows;
-  info->step_gemms = (c->wants & WEFT_CE_STEP) ? (l->kept_chunk > 0 ? 3 : 4) : 0;
+  const bool gradients = c->wants & (WEFT_CE_DX | WEFT_CE_DW);
+  info->step_gemms = (c->wants & WEFT_CE_STEP) ? (!gradients ? 1 : l->kept_chunk > 0 ? 3 : 4) : 0;
   info->units = l->threads;
   const double gemm_ms = 2.0 * (double)c->max_tokens * (double)c->hidden * (double)c->vocab_local /
                          (nominal_gflops(weft__rows_best()->isa) * l->threads) * 1e-6;
@@ -39,12 +40,13 @@ static void describe(const weft_ce_config *c, const weft__cpu_layout *l, weft_ce
   if (l->kept_chunk > 0)
     snprintf(step, sizeof step, "; step keeps the logits of %" PRId64 " tokens (3 GEMMs)",
              l->kept_chunk);
-  else if (c->wants & WEFT_CE_STEP)
+  else if ((c->wants & WEFT_CE_STEP) && gradients)
     snprintf(step, sizeof step, "; step recomputes the logits (4 GEMMs)");
   snprintf(info->text, sizeof info->text,
-           "%d threads, tiles of %" PRId64 " vocabulary rows; backward in %" PRId64
-           " waves of %" PRId64 " tiles%s",
-           l->threads, l->tile_rows, l->waves, l->wave_tiles, step);
+           "%d thread%s, tiles of %" PRId64 " vocabulary rows; backward in %" PRId64
+           " wave%s of %" PRId64 " tiles%s",
+           l->threads, l->threads == 1 ? "" : "s", l->tile_rows, l->waves, l->waves == 1 ? "" : "s",
+           l->wave_tiles, step);
 }
 
 static weft_status layout(const weft_ce_config *config, const weft_ce_machine *machine,
@@ -100,7 +102,12 @@ static weft_status create(weft_ce_plan *plan) {
   WEFT__TRY(weft__alloc((void **)&s, sizeof *s, "plan"));
   plan->state = s;
   s->rows = weft__rows_best();
-  WEFT__TRY(weft__cpu_layout_make(c, plan->ranks, plan->info.units, plan->info.token_chunk,
+  s->blas_logits = weft__cpu_invariant_blas();
+  /* A smaller chunk of step, for a peer's sake, must not turn what it frees into more than was
+   * asked for: the caller's workspace has the size that the rank's own layout needs. */
+  weft_ce_config capped = *c;
+  capped.workspace_budget = plan->info.local_bytes + plan->info.symmetric_bytes;
+  WEFT__TRY(weft__cpu_layout_make(&capped, plan->ranks, plan->info.units, plan->info.token_chunk,
                                   &s->layout, &least));
   describe(c, &s->layout, &plan->info);
   if (s->layout.symmetric_bytes > 0) {
@@ -181,6 +188,7 @@ static void backward(weft__cpu_call *call, const weft__stats *stats) {
   call->bad_targets = 0; /* step's forward has counted them already */
   for (int64_t t = 0; t < call->args->tokens; t += call->tokens) {
     set_chunk(call, t, l->gradient_chunk);
+    weft__cpu_drop_rows(call);
     call->row_stats = stats + t;
     for (int64_t tile = 0; tile < l->tiles; tile += call->tiles) {
       set_wave(call, tile, l->wave_tiles);
@@ -201,6 +209,7 @@ static weft_status step_kept(weft__cpu_call *call) {
     WEFT__TRY(weft__cpu_exchange_stats(call));
     weft__cpu_write_loss(call);
     call->row_stats = call->state->stats + t;
+    weft__cpu_drop_rows(call);
     weft__cpu_gradient_phase(call);
     products(call);
   }
@@ -226,7 +235,8 @@ static weft_status run_phase(weft__cpu_call *call, weft__ce_phase phase) {
     WEFT__TRY(forward(call));
     write_all_loss(call);
   }
-  if (phase == WEFT__FORWARD) return WEFT_OK;
+  /* a step that wants no gradient is a forward */
+  if (phase == WEFT__FORWARD || !(wants & (WEFT_CE_DX | WEFT_CE_DW))) return WEFT_OK;
   zero_dx(call);
   if (kept)
     WEFT__TRY(step_kept(call));
@@ -236,20 +246,29 @@ static weft_status run_phase(weft__cpu_call *call, weft__ce_phase phase) {
   return wants & WEFT_CE_DX ? weft__cpu_reduce_dx(call) : WEFT_OK;
 }
 
-static weft_status run(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_args *args,
-                       void *stream) {
+/* A temperature by pointer is host memory here: it becomes a number that the ranks compare. */
+static weft_status check(const weft_ce_plan *plan, weft_ce_args *args, const void *stream) {
+  (void)plan;
   if (stream != NULL)
     return weft__fail(WEFT_ERR_ARGUMENT, "stream is %p, expected NULL on a CPU", stream);
+  if (args->temperature_ptr == NULL) return WEFT_OK;
+  const float t = *args->temperature_ptr;
+  if (!(t > 0.0f) || isinf(t))
+    return weft__fail(WEFT_ERR_ARGUMENT,
+                      "*args.temperature_ptr is %g, expected a finite number above 0", (double)t);
+  args->temperature = t;
+  args->temperature_ptr = NULL;
+  return WEFT_OK;
+}
+
+static weft_status run(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_args *args,
+                       void *stream) {
+  (void)stream;
   weft__cpu_call call = {0};
   call.plan = plan;
   call.state = (weft__cpu_ce *)plan->state;
   call.args = args;
-  const float t = args->temperature_ptr != NULL ? *args->temperature_ptr : args->temperature;
-  if (!(t > 0.0f) || isinf(t))
-    return weft__fail(WEFT_ERR_ARGUMENT,
-                      "*args.temperature_ptr is %g, expected a finite number "
-                      "above 0",
-                      (double)t);
+  const float t = args->temperature;
   call.scale = (weft__logit_scale){t, 1.0f / t, plan->config.softcap};
   weft__blas_enter();
   const weft_status status = run_phase(&call, phase);
@@ -268,4 +287,4 @@ static weft_status run(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_a
   return WEFT_OK;
 }
 
-const weft__ce_backend weft__ce_cpu = {"cpu", layout, create, connect, destroy, run};
+const weft__ce_backend weft__ce_cpu = {"cpu", layout, create, connect, destroy, check, run};

@@ -21,11 +21,12 @@
 
 typedef struct weft__cpu_layout {
   int threads;
-  int64_t padded_hidden;  /* Hp: H rounded up to 16 floats, so that rows stay aligned */
-  int64_t tile_rows;      /* vocabulary rows of a tile; depends on H alone */
-  int64_t tile_ld;        /* floats between rows of a z tile; no power of two, which would alias */
-  int64_t tiles;          /* tiles that hold this rank's real rows */
-  int64_t least_rows;     /* rows of the smallest GEMM, a multiple of 32: see weft__cpu_padded() */
+  int64_t padded_hidden; /* Hp: H rounded up to 16 floats, so that rows stay aligned */
+  int64_t tile_rows;     /* vocabulary rows of a tile; depends on H alone */
+  int64_t tile_ld;       /* floats between rows of a z tile; no power of two, which would alias */
+  int64_t tiles;         /* tiles that hold this rank's real rows */
+  int64_t
+      least_rows; /* rows of the smallest GEMM, a multiple of ROW_GROUP: see weft__cpu_padded() */
   int64_t kept_chunk;     /* tokens of a chunk of step that keeps its logits; 0: it recomputes */
   int64_t loss_chunk;     /* tokens of a chunk of forward */
   int64_t gradient_chunk; /* tokens of a chunk of backward */
@@ -34,12 +35,14 @@ typedef struct weft__cpu_layout {
   bool dx_buffer; /* dX is summed in a buffer of our own, not in the caller's dx */
   /* bytes of each array, multiples of 64 */
   int64_t x_bytes, z_bytes, tile_stats_bytes, stats_bytes, gathered_bytes, target_bytes, dx_bytes;
-  int64_t scratch_bytes; /* one thread's: a converted tile of W, then a block's z of forward */
+  int64_t scratch_bytes; /* one thread's: a converted tile of W, then a block's z of forward
+                            or a row of dW, then a panel */
   int64_t local_bytes, symmetric_bytes;
 } weft__cpu_layout;
 
 enum {
-  WEFT__BLOCK_ROWS = 512,       /* tokens of one item of the logits and inputs phases */
+  WEFT__ROW_GROUP = 96,         /* a GEMM's rows are a multiple of this: 32, and 12 for Haswell's */
+  WEFT__BLOCK_ROWS = 480,       /* tokens of one item of the logits and inputs phases */
   WEFT__EXCHANGE_TOKENS = 4096, /* tokens of one exchange of statistics; the same on all ranks */
   WEFT__NO_CAP = -1
 };
@@ -52,18 +55,21 @@ weft_status weft__cpu_layout_make(const weft_ce_config *config, int64_t ranks, i
 
 /* Rows that a buffer for `tokens` rows holds. The forward's bits must not depend on how many rows a
  * GEMM has, but a BLAS may take another kernel, with another order of summation, for a small or odd
- * product. So every logits GEMM has a multiple of 32 rows, a full tile of columns, an inner size of
- * at least 16 and more than 10⁶ multiply-adds, the rest being zeros that are never looked at. */
+ * product, or for its last rows. So every logits GEMM has a multiple of ROW_GROUP rows, a full tile
+ * of columns, an inner size of at least 16 and more than 10⁶ multiply-adds, the rest being zeros
+ * that are never looked at. Where even that leaves a difference, weft__cpu_invariant_blas() finds
+ * it. */
 static inline int64_t weft__cpu_padded(const weft__cpu_layout *layout, int64_t tokens) {
   const int64_t whole = tokens / WEFT__BLOCK_ROWS * WEFT__BLOCK_ROWS, rest = tokens - whole;
   if (rest == 0) return whole;
-  const int64_t rounded = (rest + 31) / 32 * 32;
+  const int64_t rounded = (rest + WEFT__ROW_GROUP - 1) / WEFT__ROW_GROUP * WEFT__ROW_GROUP;
   return whole + (rounded > layout->least_rows ? rounded : layout->least_rows);
 }
 
 typedef struct weft__cpu_ce {
   weft__cpu_layout layout;
   const weft__rows *rows;
+  bool blas_logits; /* the logits may come from BLAS */
   weft__pool *pool;
   void *owned_workspace; /* NULL where the caller gave it */
   void *symmetric;
@@ -98,9 +104,14 @@ typedef struct weft__cpu_call {
   int64_t bad_targets, first_bad; /* how many, and the first of them */
 } weft__cpu_call;
 
+/* ce_invariant.c: whether the open BLAS gives a row the same bits wherever it stands in such a
+ * GEMM. Found once by trying; where not, the logits come from weft__rows.product. Thread-safe. */
+bool weft__cpu_invariant_blas(void);
+
 /* ce_logits.c */
 void weft__cpu_load_chunk(weft__cpu_call *call);
 void weft__cpu_load_targets(weft__cpu_call *call);
+void weft__cpu_drop_rows(weft__cpu_call *call);
 void weft__cpu_logits_phase(weft__cpu_call *call);
 void weft__cpu_merge_tiles(weft__cpu_call *call);
 

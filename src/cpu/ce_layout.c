@@ -6,11 +6,11 @@
 #include "cpu/ce.h"
 
 enum {
-  DEFAULT_BUDGET = 64 << 20,
-  LOSS_CHUNK = 1024,     /* tokens of forward whose X is converted at once */
-  GRADIENT_CHUNK = 2048, /* tokens of backward, where dW can be added to in f32 */
-  LEAST_KEPT_CHUNK = 64, /* below this, recomputing costs less than thin GEMMs */
-  LARGEST_WAVE = 16      /* tiles; more tokens in cache beat a longer inner size of dX */
+  DEFAULT_BUDGET = 58 << 20, /* and some 5 MiB of BLAS buffers: a call takes less than 64 MiB */
+  LOSS_CHUNK = 960,          /* tokens of forward whose X is converted at once: two blocks */
+  GRADIENT_CHUNK = 2048,     /* tokens of backward, where dW can be added to in f32 */
+  LEAST_KEPT_CHUNK = 64,     /* below this, recomputing costs less than thin GEMMs */
+  LARGEST_WAVE = 16          /* tiles; more tokens in cache beat a longer inner size of dX */
 };
 
 static int64_t least_of(int64_t a, int64_t b) {
@@ -30,7 +30,7 @@ static int64_t aligned(int64_t bytes) {
 static int64_t balanced(int64_t tokens, int64_t largest) {
   if (tokens <= largest) return tokens;
   const int64_t chunks = (tokens + largest - 1) / largest;
-  return least_of(round_up((tokens + chunks - 1) / chunks, 32), largest);
+  return least_of(round_up((tokens + chunks - 1) / chunks, WEFT__ROW_GROUP), largest);
 }
 
 typedef struct request {
@@ -57,8 +57,10 @@ static void add_up(const request *r, weft__cpu_layout *l) {
   const int64_t stats_block = least_of(m, WEFT__EXCHANGE_TOKENS) * (int64_t)sizeof(weft__stats);
   l->gathered_bytes = r->ranks > 1 ? aligned(r->ranks * most_of(stats_block, h * 4)) : 0;
   l->target_bytes = aligned(chunk * 8);
-  l->scratch_bytes = aligned(l->tile_rows * l->padded_hidden * 4) +
-                     aligned(least_of(rows, WEFT__BLOCK_ROWS) * z_row);
+  l->scratch_bytes =
+      aligned(l->tile_rows * l->padded_hidden * 4) +
+      most_of(aligned(least_of(rows, WEFT__BLOCK_ROWS) * z_row), aligned(l->padded_hidden * 4)) +
+      aligned(16 * l->padded_hidden * 4);
   l->dx_buffer = r->dx && (r->ranks > 1 || c->dx_dtype != WEFT_F32);
   l->dx_bytes = l->dx_buffer ? aligned(m * h * 4) : 0;
   l->symmetric_bytes = r->ranks > 1 ? l->dx_bytes : 0;
@@ -75,9 +77,9 @@ static int64_t total(const request *r, weft__cpu_layout *l) {
 /* The smallest layout that works at all. */
 static void shrink(const request *r, weft__cpu_layout *l) {
   const int64_t m = r->config->max_tokens;
-  l->loss_chunk = least_of(m, 32);
+  l->loss_chunk = least_of(m, WEFT__ROW_GROUP);
   l->kept_chunk = 0;
-  l->gradient_chunk = r->dx || r->dw ? (r->dw_adds ? least_of(m, 32) : m) : 0;
+  l->gradient_chunk = r->dx || r->dw ? (r->dw_adds ? least_of(m, WEFT__ROW_GROUP) : m) : 0;
   l->wave_tiles = l->gradient_chunk > 0 ? least_of(l->tiles, 1) : 0;
 }
 
@@ -105,7 +107,7 @@ static void grow_step(const request *r, weft__cpu_layout *l, int64_t kept_cap, i
   const int64_t m = r->config->max_tokens;
   if (!r->step || kept_cap == 0) return;
   const int64_t cap = kept_cap == WEFT__NO_CAP ? m : least_of(m, kept_cap);
-  grow(r, l, &l->kept_chunk, cap, 32, budget);
+  grow(r, l, &l->kept_chunk, cap, WEFT__ROW_GROUP, budget);
   if (l->kept_chunk < m) {
     if (!r->dw_adds || l->kept_chunk < LEAST_KEPT_CHUNK)
       l->kept_chunk = 0;
@@ -129,7 +131,7 @@ weft_status weft__cpu_layout_make(const weft_ce_config *config, int64_t ranks, i
   l->padded_hidden = round_up(h, 16);
   l->tile_rows = h <= 4096 ? 512 : h <= 8192 ? 256 : 128;
   l->tile_ld = l->tile_rows + 16;
-  l->least_rows = round_up(1000000 / (l->tile_rows * l->padded_hidden) + 1, 32);
+  l->least_rows = round_up(1000000 / (l->tile_rows * l->padded_hidden) + 1, WEFT__ROW_GROUP);
   const int64_t real = config->vocab - config->vocab_start;
   const int64_t rows = most_of(0, least_of(real, config->vocab_local));
   l->tiles = (rows + l->tile_rows - 1) / l->tile_rows;

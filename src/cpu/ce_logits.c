@@ -51,6 +51,14 @@ void weft__cpu_load_chunk(weft__cpu_call *call) {
   weft__cpu_load_targets(call);
 }
 
+/* Hidden states of rows that do not count become 0, so that dW cannot get a NaN from 0 · ∞. Their
+ * statistics must have been taken. */
+void weft__cpu_drop_rows(weft__cpu_call *call) {
+  const int64_t ld = call->state->layout.padded_hidden;
+  for (int64_t i = 0; i < call->tokens; i++)
+    if (call->state->target[i] < 0) memset(call->state->x + i * ld, 0, (size_t)ld * sizeof(float));
+}
+
 /* ---- Logits of one block of tokens and one tile of the vocabulary ---- */
 
 /* The tile's rows of W as f32 with an inner size of Hp: in place where they are that already. */
@@ -105,9 +113,15 @@ static void logits_item(void *job, int64_t item, int thread) {
   float *z = call->row_stats == NULL && !call->keep_logits
                  ? scratch + l->tile_rows * l->padded_hidden
                  : weft__cpu_tile(call, in_wave) + first_row * l->tile_ld;
-  weft__sgemm(false, true, weft__cpu_padded(l, rows), l->tile_rows, l->padded_hidden,
-              call->state->x + first_row * l->padded_hidden, l->padded_hidden, w, ld, 0.0f, z,
-              l->tile_ld);
+  const float *x = call->state->x + first_row * l->padded_hidden;
+  if (call->state->blas_logits) {
+    weft__sgemm(false, true, weft__cpu_padded(l, rows), l->tile_rows, l->padded_hidden, x,
+                l->padded_hidden, w, ld, 0.0f, z, l->tile_ld);
+  } else {
+    float *panel = scratch + (l->scratch_bytes / 4 - 16 * l->padded_hidden);
+    call->state->rows->product(z, l->tile_ld, x, l->padded_hidden, rows, w, ld, l->tile_rows,
+                               l->padded_hidden, panel);
+  }
   if (call->row_stats == NULL) {
     statistics_rows(call, tile, first_row, rows, z);
     return;

@@ -38,6 +38,10 @@ typedef struct weft__rows {
   void (*to_f32)(float *out, const void *in, int64_t n, int dtype);
   void (*from_f32)(void *out, const float *in, int64_t n, int dtype);
   void (*add)(float *sum, const float *in, int64_t n);
+  /* z[rows, columns] = x[rows, k]·w[columns, k]ᵀ with `columns` a multiple of 16; `panel` holds
+   * 16·k floats. Each sum runs over k in order in one accumulator, wherever its row stands. */
+  void (*product)(float *z, int64_t z_ld, const float *x, int64_t x_ld, int64_t rows,
+                  const float *w, int64_t w_ld, int64_t columns, int64_t k, float *panel);
 } weft__rows;
 
 /* The table for this CPU; WEFT_ISA = baseline | avx2 | avx512 asks for a lesser one. */

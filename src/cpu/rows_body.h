@@ -10,79 +10,79 @@
 
 #include "cpu/rows.h"
 
+/* 16 lanes, held in as many of the machine's own vectors as that takes. */
 enum { LANES = 16 };
-typedef float v16f __attribute__((vector_size(64)));
-typedef int32_t v16i __attribute__((vector_size(64)));
+#if defined(__AVX512F__)
+enum { WIDTH = 16, PRODUCT_ROWS = 12 };
+#elif defined(__AVX2__)
+enum { WIDTH = 8, PRODUCT_ROWS = 6 };
+#else
+enum { WIDTH = 4, PRODUCT_ROWS = 3 };
+#endif
+enum { PARTS = LANES / WIDTH };
+typedef float vf __attribute__((vector_size(WIDTH * 4)));
+typedef int32_t vi __attribute__((vector_size(WIDTH * 4)));
 typedef uint32_t v16u __attribute__((vector_size(64)));
 typedef uint16_t v16h __attribute__((vector_size(32)));
 
-static inline v16f load(const float *p) {
-  v16f v;
+static inline vf load(const float *p) {
+  vf v;
   memcpy(&v, p, sizeof v);
   return v;
 }
 
-static inline void store(float *p, v16f v) {
+static inline void store(float *p, vf v) {
   memcpy(p, &v, sizeof v);
 }
 
-/* The first n < 16 floats, the rest filled with `fill`. */
-static inline v16f load_part(const float *p, int64_t n, float fill) {
-  float lanes[LANES];
-  for (int i = 0; i < LANES; i++)
-    lanes[i] = i < n ? p[i] : fill;
-  return load(lanes);
+static inline vf splat(float x) {
+  return x - (vf){0};
 }
 
-static inline void store_part(float *p, v16f v, int64_t n) {
-  float lanes[LANES];
-  store(lanes, v);
-  for (int64_t i = 0; i < n; i++)
-    p[i] = lanes[i];
-}
-
-static inline v16f splat(float x) {
-  return x - (v16f){0};
-}
-
-static inline v16f select16(v16i mask, v16f yes, v16f no) {
-  return (v16f)(((v16i)yes & mask) | ((v16i)no & ~mask));
+static inline vf choose(vi mask, vf yes, vf no) {
+  return (vf)(((vi)yes & mask) | ((vi)no & ~mask));
 }
 
 /* Takes b where a is not greater. A NaN may be lost here: the exponentials bring it back. */
-static inline v16f max16(v16f a, v16f b) {
-  return select16(a > b, a, b);
+static inline vf greater(vf a, vf b) {
+  return choose(a > b, a, b);
 }
 
-static inline float fold_max(v16f v) {
-  float lanes[LANES], best;
-  store(lanes, v);
-  best = lanes[0];
-  for (int i = 1; i < LANES; i++)
-    best = lanes[i] > best ? lanes[i] : best;
-  return best;
+/* The lanes of a full group, or the first `n` of them and `fill` in the rest, in a buffer. */
+static inline void fill_group(float group[LANES], const float *p, int64_t n, float fill) {
+  for (int i = 0; i < LANES; i++)
+    group[i] = i < n ? p[i] : fill;
 }
 
-static inline float fold_sum(v16f v) {
+static inline float fold_sum(const vf parts[PARTS]) {
   float lanes[LANES];
-  store(lanes, v);
+  memcpy(lanes, parts, sizeof lanes);
   for (int width = LANES / 2; width > 0; width /= 2)
     for (int i = 0; i < width; i++)
       lanes[i] += lanes[i + width];
   return lanes[0];
 }
 
+static inline float fold_max(const vf parts[PARTS]) {
+  float lanes[LANES], best;
+  memcpy(lanes, parts, sizeof lanes);
+  best = lanes[0];
+  for (int i = 1; i < LANES; i++)
+    best = lanes[i] > best ? lanes[i] : best;
+  return best;
+}
+
 /* e^x for x ≤ 0 (and up to 88), 0 below −87.3, relative error below 2e-7; NaN gives NaN.
  * x = n·ln 2 + r with |r| ≤ ln 2 / 2; e^r by its Taylor polynomial of degree 7 (next term 5e-9). */
-static inline v16f exp16(v16f x) {
-  const v16f least = splat(-87.3f);
-  const v16i alive = ~(x < least);
-  x = select16(alive, x, least);
-  const v16f magic = splat(12582912.0f); /* 1.5·2²³: adding it rounds to an integer */
-  const v16f shifted = x * 1.44269504f + magic;
-  const v16f n = shifted - magic;
-  const v16f r = x - n * 0.693145752f - n * 1.42860677e-6f; /* ln 2 in two parts */
-  v16f p = splat(1.98412698e-4f);
+static inline vf exponential(vf x) {
+  const vf least = splat(-87.3f);
+  const vi alive = ~(x < least);
+  x = choose(alive, x, least);
+  const vf magic = splat(12582912.0f); /* 1.5·2²³: adding it rounds to an integer */
+  const vf shifted = x * 1.44269504f + magic;
+  const vf n = shifted - magic;
+  const vf r = x - n * 0.693145752f - n * 1.42860677e-6f; /* ln 2 in two parts */
+  vf p = splat(1.98412698e-4f);
   p = p * r + 1.38888889e-3f;
   p = p * r + 8.33333333e-3f;
   p = p * r + 4.16666667e-2f;
@@ -90,67 +90,74 @@ static inline v16f exp16(v16f x) {
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  const v16i exponent = ((v16i)shifted) << 23; /* the low bits of `shifted` are n */
-  const v16f value = (v16f)((v16i)p + exponent);
-  const v16f result = select16(p == p, value, p);
-  return (v16f)((v16i)result & alive);
+  const vi exponent = ((vi)shifted) << 23; /* the low bits of `shifted` are n */
+  const vf result = choose(p == p, (vf)((vi)p + exponent), p);
+  return (vf)((vi)result & alive);
 }
 
 /* tanh x: its Taylor polynomial up to x⁹ below 0.3 (next term 2e-8 relative), else from e^(−2|x|).
  */
-static inline v16f tanh16(v16f x) {
-  const v16i sign = (v16i)x & (v16i)splat(-0.0f);
-  const v16f a = (v16f)((v16i)x & ~(v16i)splat(-0.0f));
-  const v16f e = exp16(a * -2.0f);
-  const v16f large = (v16f)((v16i)((1.0f - e) / (1.0f + e)) | sign);
-  const v16f q = x * x;
-  v16f p = splat(2.18694885e-2f);
+static inline vf tangent(vf x) {
+  const vi sign_bit = (vi)splat(-0.0f), sign = (vi)x & sign_bit;
+  const vf a = (vf)((vi)x & ~sign_bit);
+  const vf e = exponential(a * -2.0f);
+  const vf large = (vf)((vi)((1.0f - e) / (1.0f + e)) | sign);
+  const vf q = x * x;
+  vf p = splat(2.18694885e-2f);
   p = p * q - 5.39682540e-2f;
   p = p * q + 1.33333333e-1f;
   p = p * q - 3.33333333e-1f;
-  const v16f small = x + x * q * p;
-  return select16(a < splat(0.3f), small, large);
+  return choose(a < splat(0.3f), x + x * q * p, large);
 }
 
-static inline v16f scale16(v16f a, const weft__logit_scale *scale) {
-  if (scale->cap > 0.0f) a = tanh16(a / scale->cap) * scale->cap;
+static inline vf scaled(vf a, const weft__logit_scale *scale) {
+  if (scale->cap > 0.0f) a = tangent(a / scale->cap) * scale->cap;
   return a * scale->inverse_temperature;
 }
 
 static void logits(float *z, int64_t n, const weft__logit_scale *scale) {
   int64_t i = 0;
-  for (; i + LANES <= n; i += LANES)
-    store(z + i, scale16(load(z + i), scale));
-  if (i < n) store_part(z + i, scale16(load_part(z + i, n - i, 0.0f), scale), n - i);
+  for (; i + WIDTH <= n; i += WIDTH)
+    store(z + i, scaled(load(z + i), scale));
+  if (i == n) return;
+  float group[LANES];
+  fill_group(group, z + i, n - i, 0.0f);
+  store(group, scaled(load(group), scale));
+  memcpy(z + i, group, (size_t)(n - i) * sizeof(float));
+}
+
+/* Adds a group of e^d and e^d·d to the lanes' sums. */
+static inline void add_group(vf s[PARTS], vf t[PARTS], const float *z, float m) {
+#pragma GCC unroll 4
+  for (int part = 0; part < PARTS; part++) {
+    const vf d = load(z + part * WIDTH) - m, e = exponential(d);
+    s[part] += e;
+    t[part] += e * d;
+  }
 }
 
 static void statistics(float *z, int64_t n, const weft__logit_scale *scale, weft__stats *out) {
-  v16f top = splat(-INFINITY);
-  int64_t i = 0;
-  for (; i + LANES <= n; i += LANES) {
-    const v16f v = scale16(load(z + i), scale);
-    store(z + i, v);
-    top = max16(top, v);
+  const int64_t whole = n / LANES * LANES, rest = n - whole;
+  float group[LANES];
+  vf top[PARTS], s[PARTS], t[PARTS];
+  for (int part = 0; part < PARTS; part++) {
+    top[part] = splat(-INFINITY);
+    s[part] = t[part] = splat(0.0f);
   }
-  const int64_t rest = n - i;
+  logits(z, n, scale);
+  for (int64_t i = 0; i < whole; i += LANES)
+#pragma GCC unroll 4
+    for (int part = 0; part < PARTS; part++)
+      top[part] = greater(top[part], load(z + i + part * WIDTH));
+  float m = fold_max(top);
+  for (int64_t i = whole; i < n; i++)
+    m = z[i] > m ? z[i] : m;
+  for (int64_t i = 0; i < whole; i += LANES)
+    add_group(s, t, z + i, m);
   if (rest > 0) {
-    const v16f v = scale16(load_part(z + i, rest, 0.0f), scale);
-    store_part(z + i, v, rest);
-    top = max16(top, load_part(z + i, rest, -INFINITY));
-  }
-  const float m = fold_max(top);
-  v16f s = splat(0.0f), t = splat(0.0f);
-  for (i = 0; i + LANES <= n; i += LANES) {
-    const v16f d = load(z + i) - m, e = exp16(d);
-    s += e;
-    t += e * d;
-  }
-  if (rest > 0) {
-    float lanes[LANES];
-    store(lanes, load_part(z + i, rest, m) - m);
-    const v16f d = load_part(lanes, rest, -100.0f), e = exp16(d); /* e^−100 counts as 0 */
-    s += e;
-    t += e * d;
+    for (int i = 0; i < LANES; i++) /* e^−100 counts as 0 */
+      group[i] = i < rest ? z[whole + i] - m : -100.0f;
+    add_group(s, t, group, 0.0f);
   }
   out->m = m;
   out->s = fold_sum(s);
@@ -158,12 +165,12 @@ static void statistics(float *z, int64_t n, const weft__logit_scale *scale, weft
   out->t = fold_sum(t);
 }
 
-static inline v16f gradient16(v16f z, const weft__logit_scale *scale, const weft__row_gradient *g) {
-  const v16f d = z - g->m;
-  const v16f p = exp16(d) * g->inverse_s;
-  v16f dz = p * (g->constant + g->per_logp * (d - g->log_s)) * scale->inverse_temperature;
+static inline vf logit_gradient(vf z, const weft__logit_scale *scale, const weft__row_gradient *g) {
+  const vf d = z - g->m;
+  const vf p = exponential(d) * g->inverse_s;
+  vf dz = p * (g->constant + g->per_logp * (d - g->log_s)) * scale->inverse_temperature;
   if (scale->cap > 0.0f) {
-    const v16f u = z * (scale->temperature / scale->cap); /* tanh(a/cap), and c' = 1 − tanh² */
+    const vf u = z * (scale->temperature / scale->cap); /* tanh(a/cap), and c' = 1 − tanh² */
     dz *= 1.0f - u * u;
   }
   return dz;
@@ -172,17 +179,57 @@ static inline v16f gradient16(v16f z, const weft__logit_scale *scale, const weft
 static void gradient(float *z, int64_t n, const weft__logit_scale *scale,
                      const weft__row_gradient *g) {
   int64_t i = 0;
-  for (; i + LANES <= n; i += LANES)
-    store(z + i, gradient16(load(z + i), scale, g));
-  if (i < n) store_part(z + i, gradient16(load_part(z + i, n - i, 0.0f), scale, g), n - i);
+  for (; i + WIDTH <= n; i += WIDTH)
+    store(z + i, logit_gradient(load(z + i), scale, g));
+  if (i == n) return;
+  float group[LANES];
+  fill_group(group, z + i, n - i, g->m);
+  store(group, logit_gradient(load(group), scale, g));
+  memcpy(z + i, group, (size_t)(n - i) * sizeof(float));
 }
 
 static void add(float *sum, const float *in, int64_t n) {
   int64_t i = 0;
-  for (; i + LANES <= n; i += LANES)
+  for (; i + WIDTH <= n; i += WIDTH)
     store(sum + i, load(sum + i) + load(in + i));
   for (; i < n; i++)
     sum[i] += in[i];
+}
+
+/* ---- A product whose sums do not depend on where a row stands ---- */
+
+/* One group of 16 columns (its k × 16 panel) times `rows` ≤ PRODUCT_ROWS rows. */
+static inline void product_group(float *z, int64_t z_ld, const float *x, int64_t x_ld, int rows,
+                                 int64_t k, const float *panel) {
+  vf sum[PRODUCT_ROWS][PARTS] = {{{0}}};
+  const float *row[PRODUCT_ROWS]; /* rows that are not there repeat the last: not stored */
+  for (int r = 0; r < PRODUCT_ROWS; r++)
+    row[r] = x + (r < rows ? r : rows - 1) * x_ld;
+  for (int64_t i = 0; i < k; i++)
+#pragma GCC unroll 4
+    for (int part = 0; part < PARTS; part++) {
+      const vf w = load(panel + i * LANES + part * WIDTH);
+#pragma GCC unroll 12
+      for (int r = 0; r < PRODUCT_ROWS; r++)
+        sum[r][part] += w * row[r][i];
+    }
+#pragma GCC unroll 12
+  for (int r = 0; r < PRODUCT_ROWS; r++)
+#pragma GCC unroll 4
+    for (int part = 0; part < PARTS; part++)
+      if (r < rows) store(z + r * z_ld + part * WIDTH, sum[r][part]);
+}
+
+static void product(float *z, int64_t z_ld, const float *x, int64_t x_ld, int64_t rows,
+                    const float *w, int64_t w_ld, int64_t columns, int64_t k, float *panel) {
+  for (int64_t c = 0; c < columns; c += LANES) {
+    for (int64_t i = 0; i < k; i++)
+      for (int lane = 0; lane < LANES; lane++)
+        panel[i * LANES + lane] = w[(c + lane) * w_ld + i];
+    for (int64_t r = 0; r < rows; r += PRODUCT_ROWS)
+      product_group(z + r * z_ld + c, z_ld, x + r * x_ld, x_ld,
+                    rows - r < PRODUCT_ROWS ? (int)(rows - r) : PRODUCT_ROWS, k, panel);
+  }
 }
 
 /* ---- bf16: the upper half of an f32 ---- */
@@ -206,7 +253,8 @@ static void bf16_row_to_f32(float *out, const uint16_t *in, int64_t n) {
   for (; i + LANES <= n; i += LANES) {
     v16h h;
     memcpy(&h, in + i, sizeof h);
-    store(out + i, (v16f)(__builtin_convertvector(h, v16u) << 16));
+    const v16u bits = __builtin_convertvector(h, v16u) << 16;
+    memcpy(out + i, &bits, sizeof bits);
   }
   for (; i < n; i++)
     out[i] = bf16_to_f32(in[i]);
@@ -215,8 +263,9 @@ static void bf16_row_to_f32(float *out, const uint16_t *in, int64_t n) {
 static void bf16_row_from_f32(uint16_t *out, const float *in, int64_t n) {
   int64_t i = 0;
   for (; i + LANES <= n; i += LANES) {
-    const v16f f = load(in + i);
-    const v16u bits = (v16u)f, nan = (v16u)(f != f);
+    v16u bits;
+    memcpy(&bits, in + i, sizeof bits);
+    const v16u nan = (v16u)((bits & 0x7fffffff) > 0x7f800000);
     const v16u rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
     const v16h h = __builtin_convertvector((rounded & ~nan) | (quiet & nan), v16h);
     memcpy(out + i, &h, sizeof h);
@@ -298,4 +347,4 @@ static void from_f32(void *out, const float *in, int64_t n, int dtype) {
 }
 
 const weft__rows WEFT_ROWS_TABLE = {WEFT_ROWS_ISA, statistics, logits, gradient,
-                                    to_f32,        from_f32,   add};
+                                    to_f32,        from_f32,   add,    product};

@@ -13,9 +13,11 @@ typedef struct oracle {
   int64_t ignore_index;
   double temperature, cap; /* cap 0: none */
   const double *g_nll, *g_entropy, *g_lse;
+  int wants_dz; /* keep the gradients of the products X·Wᵀ as well */
   /* out, allocated by oracle_run */
   double *nll, *lse, *entropy, *largest; /* [tokens]; largest |z| of the row */
   double *dx, *dw;
+  double *dz; /* [tokens, vocab], or NULL */
 } oracle;
 
 void oracle_run(oracle *o);

@@ -1,0 +1,186 @@
+/* `weft ce`: parses, loads, runs, checks, reports, writes. Each of these is a file of its own. */
+#include <math.h>
+#include <stdio.h>
+#include <weft/weft.h>
+
+#include "commands.h"
+#include "dtype.h"
+#include "plan.h"
+#include "report.h"
+#include "safetensors.h"
+
+/* What this version can't do, found before any data is made. */
+static int check_support(const ce_options *o, const weft_system_info *info, error *error) {
+  if (o->transport != TRANSPORT_INPROC) {
+    const char *reason = o->transport == TRANSPORT_MPI ? info->mpi_reason : info->nvshmem_reason;
+    error_set(error, "--transport %s: %s", TRANSPORT_NAMES[o->transport],
+              reason != NULL ? reason : "not in this version");
+    return EXIT_UNSUPPORTED;
+  }
+  if (o->backend == BACKEND_CUDA) {
+    error_set(error, "--backend cuda: %s",
+              !info->cuda_available && info->cuda_reason != NULL
+                  ? info->cuda_reason
+                  : "this version of the program runs on CPUs only");
+    return EXIT_UNSUPPORTED;
+  }
+  if (!info->cpu_available) {
+    error_set(error, "--backend %s: %s", BACKEND_NAMES[o->backend],
+              info->blas != NULL ? info->blas : "the CPU backend is not available");
+    return EXIT_UNSUPPORTED;
+  }
+  return EXIT_RIGHT;
+}
+
+/* Means over the tokens that count. */
+static void summarise(phase_result *result, const outputs *out, const problem *p) {
+  double nll = 0, entropy = 0;
+  for (int64_t i = 0; i < p->tokens; i++) {
+    if (!problem_counts(p, i)) continue;
+    nll += out->nll[i];
+    if (out->entropy != NULL) entropy += out->entropy[i];
+  }
+  result->perplexity = exp(nll / (double)p->counted);
+  result->mean_entropy = out->entropy != NULL ? entropy / (double)p->counted : NAN;
+}
+
+/* The oracle is computed once, before the first phase is judged. */
+typedef struct judge {
+  oracle oracle;
+  bool ready;
+} judge;
+
+static int run_and_check(run *run, ce_phase phase, judge *judge, phase_result *result,
+                         error *error) {
+  const ce_options *o = run->options;
+  const problem *p = run->problem;
+  timing timing = {0};
+  const int code = run_phase(run, phase, &timing, error);
+  if (code != EXIT_RIGHT) return code;
+  *result = (phase_result){.phase = phase,
+                           .median_ms = timing.median_ms,
+                           .least_ms = timing.least_ms,
+                           .tflops = report_flops(o, phase) / (timing.median_ms * 1e9)};
+  const outputs out = run_outputs(run, phase);
+  const int64_t differ = run_differences(run, phase);
+  summarise(result, &out, p);
+  check check = {.within = true};
+  for (int kind = 0; kind < CHECK_COUNT; kind++)
+    check.error[kind] = NAN;
+  if (o->verify) {
+    if (!judge->ready && !oracle_compute(&judge->oracle, p, o->phase != PHASE_FORWARD, ORACLE_FULL,
+                                         (uint64_t)o->seed, error))
+      return EXIT_FAILED;
+    judge->ready = true;
+    if (!check_outputs(&check, &out, &judge->oracle, p, error)) return EXIT_FAILED;
+  }
+  for (int kind = 0; kind < CHECK_COUNT; kind++)
+    result->error[kind] = check.error[kind];
+  result->wrong = check.wrong + differ;
+  result->ok = check.within && differ == 0;
+  if (differ > 0)
+    complain(EXIT_WRONG, "ce: %s: %lld rows differ between ranks", PHASE_NAMES[phase],
+             (long long)differ);
+  return EXIT_RIGHT;
+}
+
+static int write_outputs(const run *run, ce_phase last, error *error) {
+  const problem *p = run->problem;
+  const outputs out = run_outputs(run, last);
+  if (out.dx_parts > 1) {
+    error_set(error,
+              "--out with --dx none on %lld ranks: dX is in parts; expected all_reduce or"
+              " reduce_scatter",
+              (long long)run->ranks_count);
+    return EXIT_USAGE;
+  }
+  const void *data[] = {out.nll, out.lse, out.entropy, out.dx != NULL ? out.dx[0] : NULL, out.dw};
+  static const char *const names[] = {"nll", "lse", "entropy", "dx", "dw"};
+  tensor tensors[CHECK_COUNT];
+  named_tensor list[CHECK_COUNT];
+  int count = 0;
+  for (int kind = 0; kind < CHECK_COUNT; kind++) {
+    if (data[kind] == NULL) continue;
+    const bool gradient = kind >= CHECK_DX;
+    const int64_t rows = kind == CHECK_DW ? p->vocab : p->tokens;
+    tensors[count] = (tensor){.dtype = gradient ? out.dtype : WEFT_F32,
+                              .dims = gradient ? 2 : 1,
+                              .shape = {rows, p->hidden},
+                              .count = gradient ? rows * p->hidden : rows,
+                              .data = (void *)data[kind]};
+    list[count] = (named_tensor){names[kind], &tensors[count]};
+    count++;
+  }
+  return safetensors_write(run->options->out, list, count, error) ? EXIT_RIGHT : EXIT_FAILED;
+}
+
+static int run_phases(const problem *p, const ce_options *o, report *report, error *error) {
+  run run;
+  judge judge = {0};
+  int code = run_create(&run, p, o, error);
+  if (code != EXIT_RIGHT) return code;
+  const ce_phase first = o->phase == PHASE_ALL ? PHASE_FORWARD : (ce_phase)o->phase;
+  const ce_phase last = o->phase == PHASE_ALL ? PHASE_STEP : (ce_phase)o->phase;
+  for (int phase = (int)first; phase <= (int)last && code == EXIT_RIGHT; phase++)
+    code = run_and_check(&run, (ce_phase)phase, &judge, &report->results[report->results_count++],
+                         error);
+  if (code == EXIT_RIGHT && o->out != NULL) code = write_outputs(&run, last, error);
+  report->plan = run.plan;
+  report->workspace_bytes = run.workspace_bytes;
+  report->counted = p->counted;
+  report->sampled = judge.oracle.sampled;
+  if (judge.ready) oracle_free(&judge.oracle);
+  run_destroy(&run);
+  return code;
+}
+
+static int run_ce(ce_options *o, error *error) {
+  if (o->plan) return plan_print(o, error);
+  if (o->out != NULL && o->dx == WEFT_DX_NONE && o->ranks > 1 && o->phase != PHASE_FORWARD) {
+    error_set(error,
+              "--out with --dx none: dX is in parts on %lld ranks; expected all_reduce or"
+              " reduce_scatter",
+              (long long)o->ranks);
+    return EXIT_USAGE;
+  }
+  weft_system_info info = WEFT_SYSTEM_INFO_INIT;
+  if (weft_system_info_get(&info) != WEFT_OK) {
+    error_set(error, "%s", weft_last_error());
+    return EXIT_FAILED;
+  }
+  int code = check_support(o, &info, error);
+  if (code != EXIT_RIGHT) return code;
+  problem problem;
+  code = problem_load(&problem, o, error);
+  if (code != EXIT_RIGHT) return code;
+  report report = {.options = o};
+  snprintf(report.device, sizeof report.device, "cpu, %lld cores, %s, %s", (long long)info.cores,
+           info.isa != NULL ? info.isa : "?", info.blas != NULL ? info.blas : "no BLAS");
+  code = run_phases(&problem, o, &report, error);
+  problem_free(&problem);
+  if (code != EXIT_RIGHT) return code;
+  if (!report_print(&report)) {
+    error_set(error, "cannot write to stdout");
+    return EXIT_FAILED;
+  }
+  for (int i = 0; i < report.results_count; i++)
+    if (!report.results[i].ok) {
+      error_set(error, "%s: %lld rows are wrong, or an error is beyond its bound",
+                PHASE_NAMES[report.results[i].phase], (long long)report.results[i].wrong);
+      return EXIT_WRONG;
+    }
+  return EXIT_RIGHT;
+}
+
+int cmd_ce(int count, char **arguments) {
+  ce_options options;
+  error error;
+  if (!ce_options_parse(&options, count, arguments, &error))
+    return complain(EXIT_USAGE, "ce: %s", error.text);
+  if (options.help) {
+    ce_options_help();
+    return EXIT_RIGHT;
+  }
+  const int code = run_ce(&options, &error);
+  return code == EXIT_RIGHT ? code : complain(code, "ce: %s", error.text);
+}

@@ -1,0 +1,47 @@
+/* The program `weft`: finds the command and runs it. Uses the public API alone. */
+#include <stdio.h>
+#include <string.h>
+#include <weft/weft.h>
+
+#include "base.h"
+#include "commands.h"
+
+static int cmd_later(const char *name) {
+  return complain(EXIT_UNSUPPORTED, "%s: not in this version", name);
+}
+
+static void print_usage(FILE *to) {
+  fprintf(to,
+          "weft: the loss head of a large language model over a tensor-parallel team\n\n"
+          "usage: weft COMMAND [flags]\n"
+          "       weft COMMAND --help\n"
+          "       weft --version\n\n"
+          "commands:\n"
+          "  info   what the library found on this machine\n"
+          "  ce     linear cross entropy: run, time, verify, read and write files\n"
+          "  ep     expert parallelism (not in this version)\n"
+          "  check  device code without a GPU (not in this version)\n\n"
+          "data go to stdout, messages to stderr\n"
+          "exit: 0 right, 1 wrong result, 2 usage, 3 unsupported here, 4 failure at run time\n");
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) {
+    print_usage(stderr);
+    return EXIT_USAGE;
+  }
+  const char *name = argv[1];
+  if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+    print_usage(stdout);
+    return EXIT_RIGHT;
+  }
+  if (!strcmp(name, "--version")) {
+    const int number = weft_version();
+    printf("weft %d.%d.%d\n", number / 10000, number / 100 % 100, number % 100);
+    return EXIT_RIGHT;
+  }
+  if (!strcmp(name, "info")) return cmd_info(argc - 2, argv + 2);
+  if (!strcmp(name, "ce")) return cmd_ce(argc - 2, argv + 2);
+  if (!strcmp(name, "ep") || !strcmp(name, "check")) return cmd_later(name);
+  return complain(EXIT_USAGE, "unknown command \"%.80s\"; expected info, ce, ep or check", name);
+}

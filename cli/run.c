@@ -1,0 +1,334 @@
+/* Every rank is a thread; the threads live for one job (plans, a phase) each. Buffers are allocated
+ * before they start, so that a rank never fails alone where the others would wait for it; should a
+ * library call fail on one rank, it aborts the team. */
+#include "run.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "dtype.h"
+#include "progress.h"
+
+typedef struct job {
+  run *run;
+  int64_t rank;
+  ce_phase phase;
+  double *ms; /* [iters], written by rank 0 */
+  void (*body)(struct job *job);
+} job;
+
+int run_exit_code(weft_status status) {
+  switch (status) {
+  case WEFT_OK:
+    return EXIT_RIGHT;
+  case WEFT_ERR_UNSUPPORTED:
+    return EXIT_UNSUPPORTED;
+  case WEFT_ERR_ARGUMENT:
+  case WEFT_ERR_WORKSPACE:
+    return EXIT_USAGE;
+  default:
+    return EXIT_FAILED;
+  }
+}
+
+/* Keeps the words of a failed call (they belong to this thread) and ends the peers' waits. */
+static bool succeeded(rank *rank, weft_status status) {
+  if (status == WEFT_OK) return true;
+  rank->status = status;
+  snprintf(rank->message, sizeof rank->message, "%s", weft_last_error());
+  weft_comm_abort(rank->comm);
+  return false;
+}
+
+static void *start(void *argument) {
+  job *job = argument;
+  job->body(job);
+  return NULL;
+}
+
+/* A status that only tells of another rank's failure. */
+static bool secondary(weft_status status) {
+  return status == WEFT_ERR_PEER || status == WEFT_ERR_ABORTED || status == WEFT_ERR_TIMEOUT;
+}
+
+/* Runs body on every rank's thread, then returns the exit code of the failure that came first in
+ * cause: a rank's own before what others saw of it. */
+static int on_all_ranks(run *run, ce_phase phase, double *ms, void (*body)(job *), error *error) {
+  const int64_t count = run->ranks_count;
+  pthread_t *threads = calloc((size_t)count, sizeof *threads);
+  job *jobs = calloc((size_t)count, sizeof *jobs);
+  int64_t started = 0;
+  int code = EXIT_RIGHT;
+  if (threads == NULL || jobs == NULL) {
+    error_set(error, "no memory for %lld threads", (long long)count);
+    code = EXIT_FAILED;
+    goto cleanup;
+  }
+  for (; started < count; started++) {
+    jobs[started] = (job){run, started, phase, ms, body};
+    if (pthread_create(&threads[started], NULL, start, &jobs[started]) != 0) {
+      error_set(error, "cannot start a thread for rank %lld", (long long)started);
+      weft_comm_abort(run->ranks[started].comm);
+      code = EXIT_FAILED;
+      break;
+    }
+  }
+  for (int64_t i = 0; i < started; i++)
+    pthread_join(threads[i], NULL);
+  const rank *first = NULL;
+  for (int64_t i = 0; i < count; i++) {
+    const rank *rank = &run->ranks[i];
+    if (rank->status == WEFT_OK) continue;
+    if (first == NULL || (secondary(first->status) && !secondary(rank->status))) first = rank;
+  }
+  if (first != NULL && code == EXIT_RIGHT) {
+    error_set(error, "%s (rank %lld: %s)", first->message, (long long)(first - run->ranks),
+              weft_status_string(first->status));
+    code = run_exit_code(first->status);
+  }
+cleanup:
+  free(threads);
+  free(jobs);
+  return code;
+}
+
+static double milliseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
+weft_ce_config run_config(const ce_options *o, weft_dtype w_dtype, weft_dtype target_dtype,
+                          int64_t rank) {
+  weft_ce_config config = WEFT_CE_CONFIG_INIT;
+  config.max_tokens = o->tokens;
+  config.hidden = o->hidden;
+  config.vocab = o->vocab;
+  vocab_range(o->vocab, o->ranks, rank, &config.vocab_start, &config.vocab_local);
+  config.ignore_index = o->ignore_index;
+  config.workspace_budget = o->workspace_mib << 20;
+  config.softcap = (float)o->softcap;
+  if (o->entropy) config.wants |= WEFT_CE_ENTROPY;
+  if (o->phase != PHASE_FORWARD) config.wants |= WEFT_CE_DX | WEFT_CE_DW;
+  if (o->phase == PHASE_STEP || o->phase == PHASE_ALL) config.wants |= WEFT_CE_STEP;
+  config.dtype = (int32_t)o->dtype;
+  config.w_dtype = (int32_t)w_dtype;
+  config.target_dtype = (int32_t)target_dtype;
+  config.dx_mode = o->dx;
+  return config;
+}
+
+static void make_plan(job *job) {
+  run *run = job->run;
+  const problem *p = run->problem;
+  rank *rank = &run->ranks[job->rank];
+  const weft_ce_config config = run_config(run->options, p->w.dtype, p->target.dtype, job->rank);
+  succeeded(rank, weft_ce_plan_create(rank->comm, &config, &rank->plan));
+}
+
+static int64_t shard_rows(const run *run) {
+  return (run->problem->tokens + run->ranks_count - 1) / run->ranks_count;
+}
+
+/* What each rank writes, and the arguments that point to it. */
+static bool make_buffers(run *run) {
+  const problem *p = run->problem;
+  const size_t rows = (size_t)p->tokens + 1, element = (size_t)dtype_bytes(p->dtype);
+  const size_t dx_bytes = rows * (size_t)p->hidden * element;
+  const bool gradients = run->options->phase != PHASE_FORWARD;
+  const bool scatter = run->options->dx == WEFT_DX_REDUCE_SCATTER;
+  const size_t shard = (size_t)shard_rows(run) * (size_t)p->hidden * element;
+  if (gradients) {
+    run->dw = malloc((size_t)p->vocab * (size_t)p->hidden * element);
+    if (scatter) run->dx_shared = malloc(shard * (size_t)run->ranks_count + 1);
+    run->dx_parts = calloc((size_t)run->ranks_count, sizeof *run->dx_parts);
+    if (!run->dw || !run->dx_parts || (scatter && !run->dx_shared)) return false;
+  }
+  for (int64_t i = 0; i < run->ranks_count; i++) {
+    rank *rank = &run->ranks[i];
+    rank->nll = malloc(rows * sizeof(float));
+    rank->lse = malloc(rows * sizeof(float));
+    rank->stats = malloc(rows * 4 * sizeof(float));
+    if (!rank->nll || !rank->lse || !rank->stats) return false;
+    if (run->options->entropy && !(rank->entropy = malloc(rows * sizeof(float)))) return false;
+    int64_t start = 0, vocab_rows = 0;
+    vocab_range(p->vocab, run->ranks_count, i, &start, &vocab_rows);
+    const size_t offset = (size_t)start * (size_t)p->hidden;
+    rank->args = (weft_ce_args)WEFT_CE_ARGS_INIT;
+    rank->args.tokens = p->tokens;
+    rank->args.x = p->x.data;
+    rank->args.w = (const char *)p->w.data + offset * (size_t)dtype_bytes(p->w.dtype);
+    rank->args.target = p->target.data;
+    rank->args.temperature = p->temperature;
+    rank->args.g_nll = p->g_nll;
+    rank->args.g_entropy = p->g_entropy;
+    rank->args.g_lse = p->g_lse;
+    rank->args.stats = rank->stats;
+    rank->args.nll = rank->nll;
+    rank->args.lse = rank->lse;
+    rank->args.entropy = rank->entropy;
+    if (!gradients) continue;
+    rank->dx = scatter ? (char *)run->dx_shared + shard * (size_t)i : malloc(dx_bytes);
+    if (rank->dx == NULL) return false;
+    run->dx_parts[i] = rank->dx;
+    rank->args.dx = rank->dx;
+    rank->args.dw = (char *)run->dw + offset * element;
+  }
+  if (scatter && gradients) run->dx_parts[0] = run->dx_shared;
+  return true;
+}
+
+int run_create(run *run, const problem *p, const ce_options *o, error *error) {
+  *run = (struct run){.problem = p, .options = o, .ranks_count = o->ranks};
+  weft_comm **comms = calloc((size_t)o->ranks, sizeof(weft_comm *));
+  run->ranks = calloc((size_t)o->ranks, sizeof *run->ranks);
+  int code = EXIT_FAILED;
+  if (comms == NULL || run->ranks == NULL || !make_buffers(run)) {
+    error_set(error, "no memory for the outputs of %lld ranks", (long long)o->ranks);
+    goto cleanup;
+  }
+  weft_world_config world = WEFT_WORLD_CONFIG_INIT;
+  world.ranks = o->ranks;
+  world.hosts = o->hosts;
+  world.device = o->backend == BACKEND_CUDA ? WEFT_DEVICE_CUDA : WEFT_DEVICE_CPU;
+  const weft_status status = weft_comm_create_inproc(&world, comms);
+  if (status != WEFT_OK) {
+    error_set(error, "%s", weft_last_error());
+    code = run_exit_code(status);
+    goto cleanup;
+  }
+  for (int64_t i = 0; i < o->ranks; i++)
+    run->ranks[i].comm = comms[i];
+  code = on_all_ranks(run, PHASE_ALL, NULL, make_plan, error);
+  for (int64_t i = 0; i < o->ranks && code == EXIT_RIGHT; i++) {
+    weft_ce_plan_info info = WEFT_CE_PLAN_INFO_INIT;
+    const weft_status got = weft_ce_plan_info_get(run->ranks[i].plan, &info);
+    if (got != WEFT_OK) {
+      error_set(error, "%s", weft_last_error());
+      code = run_exit_code(got);
+    }
+    if (i == 0) run->plan = info;
+    const int64_t bytes = info.local_bytes + info.symmetric_bytes;
+    if (bytes > run->workspace_bytes) run->workspace_bytes = bytes;
+  }
+cleanup:
+  free(comms);
+  if (code != EXIT_RIGHT) run_destroy(run);
+  return code;
+}
+
+void run_destroy(run *run) {
+  for (int64_t i = 0; run->ranks != NULL && i < run->ranks_count; i++)
+    weft_ce_plan_destroy(run->ranks[i].plan);
+  for (int64_t i = 0; run->ranks != NULL && i < run->ranks_count; i++) {
+    rank *rank = &run->ranks[i];
+    weft_comm_destroy(rank->comm);
+    free(rank->nll);
+    free(rank->lse);
+    free(rank->entropy);
+    free(rank->stats);
+    if (run->dx_shared == NULL) free(rank->dx);
+  }
+  free(run->ranks);
+  free(run->dx_shared);
+  free(run->dw);
+  free(run->dx_parts);
+  *run = (struct run){0};
+}
+
+/* All bits set is NaN in every dtype of outputs. */
+static void poison(void *data, int64_t rows, int64_t row_bytes) {
+  if (data != NULL) memset(data, 0xff, (size_t)rows * (size_t)row_bytes);
+}
+
+static void poison_outputs(run *run) {
+  const problem *p = run->problem;
+  const int64_t row_bytes = p->hidden * dtype_bytes(p->dtype);
+  poison(run->dw, p->vocab, row_bytes);
+  poison(run->dx_shared, shard_rows(run) * run->ranks_count, row_bytes);
+  for (int64_t i = 0; i < run->ranks_count; i++) {
+    rank *rank = &run->ranks[i];
+    poison(rank->nll, p->tokens, sizeof(float));
+    poison(rank->lse, p->tokens, sizeof(float));
+    poison(rank->entropy, p->tokens, sizeof(float));
+    poison(rank->stats, p->tokens, 4 * sizeof(float));
+    if (run->dx_shared == NULL) poison(rank->dx, p->tokens, row_bytes);
+  }
+}
+
+static void time_phase(job *job) {
+  run *run = job->run;
+  rank *rank = &run->ranks[job->rank];
+  weft_status (*const calls[])(weft_ce_plan *, const weft_ce_args *,
+                               void *) = {[PHASE_FORWARD] = weft_ce_forward,
+                                          [PHASE_BACKWARD] = weft_ce_backward,
+                                          [PHASE_STEP] = weft_ce_step};
+  if (job->phase == PHASE_BACKWARD &&
+      !succeeded(rank, weft_ce_forward(rank->plan, &rank->args, NULL)))
+    return;
+  const int64_t warmup = run->options->warmup, all = warmup + run->options->iters;
+  for (int64_t i = 0; i < all; i++) {
+    if (!succeeded(rank, weft_comm_barrier(rank->comm))) return;
+    const double began = milliseconds();
+    if (!succeeded(rank, calls[job->phase](rank->plan, &rank->args, NULL)) ||
+        !succeeded(rank, weft_comm_barrier(rank->comm)))
+      return;
+    if (job->rank != 0) continue;
+    if (i >= warmup) job->ms[i - warmup] = milliseconds() - began;
+    progress_add(1);
+  }
+}
+
+static int ascending(const void *a, const void *b) {
+  const double left = *(const double *)a, right = *(const double *)b;
+  return (left > right) - (left < right);
+}
+
+int run_phase(run *run, ce_phase phase, timing *timing, error *error) {
+  const int64_t iters = run->options->iters;
+  double *ms = calloc((size_t)iters, sizeof *ms);
+  if (ms == NULL) {
+    error_set(error, "no memory for %lld timings", (long long)iters);
+    return EXIT_FAILED;
+  }
+  poison_outputs(run);
+  progress_begin(PHASE_NAMES[phase], run->options->warmup + iters);
+  const int code = on_all_ranks(run, phase, ms, time_phase, error);
+  progress_end();
+  qsort(ms, (size_t)iters, sizeof *ms, ascending);
+  timing->median_ms = (ms[(iters - 1) / 2] + ms[iters / 2]) / 2;
+  timing->least_ms = ms[0];
+  free(ms);
+  return code;
+}
+
+outputs run_outputs(const run *run, ce_phase phase) {
+  const rank *rank = &run->ranks[0];
+  outputs out = {.nll = rank->nll, .lse = rank->lse, .entropy = rank->entropy};
+  out.dtype = run->problem->dtype;
+  if (phase == PHASE_FORWARD) return out;
+  out.dx = (const void *const *)run->dx_parts;
+  out.dx_parts = run->options->dx == WEFT_DX_NONE ? run->ranks_count : 1;
+  out.dw = run->dw;
+  return out;
+}
+
+int64_t run_differences(const run *run, ce_phase phase) {
+  const problem *p = run->problem;
+  const rank *zero = &run->ranks[0];
+  const int64_t rows = p->tokens;
+  int64_t differ = 0;
+  for (int64_t i = 1; i < run->ranks_count; i++) {
+    const rank *rank = &run->ranks[i];
+    differ += check_same_bits(zero->nll, rank->nll, rows, sizeof(float));
+    differ += check_same_bits(zero->lse, rank->lse, rows, sizeof(float));
+    if (zero->entropy != NULL)
+      differ += check_same_bits(zero->entropy, rank->entropy, rows, sizeof(float));
+    if (phase != PHASE_FORWARD && run->options->dx == WEFT_DX_ALL_REDUCE)
+      differ += check_same_bits(zero->dx, rank->dx, rows, p->hidden * dtype_bytes(p->dtype));
+  }
+  return differ;
+}
