@@ -300,8 +300,18 @@ static void check_bulk_stores(struct thread *t) {
              "the thread exits without having waited until shared memory was read");
 }
 
+static void check_accumulators(const struct thread *t) {
+  for (uint32_t i = 0; i < t->accumulators; i++)
+    if (t->accumulator[i]->in_flight) {
+      finding_at(LOOM_REGISTER_HAZARD, t->accumulator[i]->site, t->cta, t->index, 0,
+                 "the thread exits without having waited for this wgmma");
+      return;
+    }
+}
+
 void thread_exited(struct thread *t) {
   check_bulk_stores(t);
+  check_accumulators(t);
   gather_add(&t->cta->launch->end_gather, t, ~0u);
   if (t->cta->cluster->size > 1) {
     const struct view v = known_view(t);

@@ -84,6 +84,7 @@ struct accumulator {
   float *d;
   uint32_t count, group; /* group: the last one that uses it */
   int in_flight;
+  struct loom_site *site; /* of that last one */
   float value[128];
 };
 
