@@ -40,7 +40,7 @@ DEFINE(product_baseline, )
 
 #if defined(__x86_64__)
 DEFINE(product_avx2, __attribute__((target("avx2,fma"))))
-DEFINE(product_avx512, __attribute__((target("avx512f,prefer-vector-width=512"))))
+DEFINE(product_avx512, __attribute__((target("avx512f"))))
 #endif
 
 void oracle_product(double *c, int64_t c_stride, const double *a, int64_t a_stride, const double *b,

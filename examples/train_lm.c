@@ -186,16 +186,20 @@ static void *run_rank(void *argument) {
 
 /* ---- The program ---------------------------------------------------------------------------- */
 
-/* What the held-out tokens cost if each is guessed by its frequency alone, with every count raised
- * by one so that none is impossible. */
-static double unigram_loss(void) {
+/* The unigram model guesses each token by its frequency alone, with every count raised by one so
+ * that none is impossible. Returns what the held-out tokens cost so, and lets the head's bias start
+ * there: that much need not be learnt. */
+static double start_from_unigram(void) {
   const struct tokens *train = &run.text.train;
   double *count = zeroed(run.text.vocab, sizeof(double)), sum = 0.0;
   for (int64_t i = 0; i < train->count; i++)
     count[train->ids[i]] += 1.0;
-  for (int64_t m = 0; m < HELD; m++) {
-    sum -= log((count[run.held.target[m]] + 1.0) / (double)(train->count + run.text.vocab));
+  for (int64_t id = 0; id < run.text.vocab; id++) {
+    count[id] = log((count[id] + 1.0) / (double)(train->count + run.text.vocab));
+    run.model.head.value[(id + 1) * HIDDEN - 1] = (float)count[id];
   }
+  for (int64_t m = 0; m < HELD; m++)
+    sum -= count[run.held.target[m]];
   free(count);
   return sum / HELD;
 }
@@ -244,7 +248,7 @@ int main(int argc, char **argv) {
   run.train = new_batch(BATCH);
   run.held = new_batch(HELD);
   choose_held();
-  run.unigram_loss = unigram_loss();
+  run.unigram_loss = start_from_unigram();
 
   snprintf(path, sizeof path, "%s/train_lm.csv", out);
   run.csv = fopen(path, "w");

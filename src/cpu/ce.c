@@ -43,9 +43,10 @@ static void describe(const weft_ce_config *c, const weft__cpu_layout *l, weft_ce
   else if ((c->wants & WEFT_CE_STEP) && gradients)
     snprintf(step, sizeof step, "; step recomputes the logits (4 GEMMs)");
   snprintf(info->text, sizeof info->text,
-           "%d threads, tiles of %" PRId64 " vocabulary rows; backward in %" PRId64
-           " waves of %" PRId64 " tiles%s",
-           l->threads, l->tile_rows, l->waves, l->wave_tiles, step);
+           "%d thread%s, tiles of %" PRId64 " vocabulary rows; backward in %" PRId64
+           " wave%s of %" PRId64 " tiles%s",
+           l->threads, l->threads == 1 ? "" : "s", l->tile_rows, l->waves, l->waves == 1 ? "" : "s",
+           l->wave_tiles, step);
 }
 
 static weft_status layout(const weft_ce_config *config, const weft_ce_machine *machine,

@@ -6,11 +6,11 @@
 #include "cpu/ce.h"
 
 enum {
-  DEFAULT_BUDGET = 64 << 20,
-  LOSS_CHUNK = 1024,     /* tokens of forward whose X is converted at once */
-  GRADIENT_CHUNK = 2048, /* tokens of backward, where dW can be added to in f32 */
-  LEAST_KEPT_CHUNK = 64, /* below this, recomputing costs less than thin GEMMs */
-  LARGEST_WAVE = 16      /* tiles; more tokens in cache beat a longer inner size of dX */
+  DEFAULT_BUDGET = 58 << 20, /* and some 5 MiB of BLAS buffers: a call takes less than 64 MiB */
+  LOSS_CHUNK = 960,          /* tokens of forward whose X is converted at once: two blocks */
+  GRADIENT_CHUNK = 2048,     /* tokens of backward, where dW can be added to in f32 */
+  LEAST_KEPT_CHUNK = 64,     /* below this, recomputing costs less than thin GEMMs */
+  LARGEST_WAVE = 16          /* tiles; more tokens in cache beat a longer inner size of dX */
 };
 
 static int64_t least_of(int64_t a, int64_t b) {

@@ -14,7 +14,8 @@ host_mirror() { # the first Debian mirror that this machine's apt knows
 mirror=${MIRROR:-$(host_mirror)}
 [ "$(id -u)" = 0 ] || { echo "bare.sh: needs root" >&2; exit 1; }
 
-if [ $# -gt 0 ]; then root=$1 keep=1; else root=$(mktemp -d) keep=0; fi
+if [ $# -gt 0 ]; then root=$1 keep=1 && mkdir -p "$root"; else root=$(mktemp -d) keep=0; fi
+chmod 755 "$root" && root=$(cd "$root" && pwd)
 mounted=0
 leave() {
   [ $mounted = 0 ] || umount "$root/proc"

@@ -136,6 +136,30 @@ static void test_faults(void **state) {
     }
 }
 
+/* No byte escapes, wherever the rounds of a long comparison meet. */
+static weft_status every_byte(int64_t rank, weft_comm *comm, void *user) {
+  (void)user;
+  for (size_t length = 1; length <= 512; length = length < 500 ? length + 83 : length + 6) {
+    for (size_t at = 0; at < length; at++) {
+      unsigned char data[512] = {0};
+      char text[64];
+      if (rank == 1) data[at] = 200;
+      RANK_CHECK(weft__comm_agree(comm, WEFT_OK, data, length, NULL, 0, "bytes") ==
+                 WEFT_ERR_MISMATCH);
+      snprintf(text, sizeof text, "bytes: byte %zu is 0 on rank 0 and 200 on rank 1", at);
+      RANK_CHECK(strcmp(weft_last_error(), text) == 0);
+    }
+  }
+  return WEFT_OK;
+}
+
+static void test_every_byte(void **state) {
+  (void)state;
+  ranks_result results[2];
+  assert_int_equal(ranks_run_simple(2, 1, 20000, every_byte, NULL, results), WEFT_OK);
+  assert_int_equal(ranks_first_not(results, 2, WEFT_OK), -1);
+}
+
 /* Two refuse: each keeps its own words, the others are told of one. */
 static weft_status two_refuse(int64_t rank, weft_comm *comm, void *user) {
   (void)user;
@@ -163,7 +187,7 @@ static void test_two_refuse(void **state) {
 /* One rank is in another call altogether. */
 static weft_status other_collective(int64_t rank, weft_comm *comm, void *user) {
   const int which = *(const int *)user;
-  unsigned char bytes[RANKS * 4000];
+  unsigned char bytes[RANKS * 4000] = {0};
   sample data = make();
   weft_status status;
   if (which == 0) /* agreement against barrier */
@@ -290,11 +314,9 @@ static void test_record(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_faults),
-      cmocka_unit_test(test_two_refuse),
-      cmocka_unit_test(test_other_collective),
-      cmocka_unit_test(test_alone),
-      cmocka_unit_test(test_arena),
+      cmocka_unit_test(test_faults),     cmocka_unit_test(test_every_byte),
+      cmocka_unit_test(test_two_refuse), cmocka_unit_test(test_other_collective),
+      cmocka_unit_test(test_alone),      cmocka_unit_test(test_arena),
       cmocka_unit_test(test_record),
   };
   return cmocka_run_group_tests_name("comm/agree", tests, NULL, NULL);
