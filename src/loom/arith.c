@@ -29,11 +29,19 @@ float loom_tanh(float x) {
 float loom_fma(float a, float b, float c) {
   return fmaf(a, b, c);
 }
+/* PTX min and max: a NaN gives the other operand, two give the canonical one; +0 is above -0. */
 float loom_max(float a, float b) {
-  return fmaxf(a, b);
+  if (isnan(a)) return isnan(b) ? loom_bits_f32(0x7fffffffu) : b;
+  if (isnan(b)) return a;
+  if (a == b) return signbit(a) ? b : a;
+  return a > b ? a : b;
 }
+
 float loom_min(float a, float b) {
-  return fminf(a, b);
+  if (isnan(a)) return isnan(b) ? loom_bits_f32(0x7fffffffu) : b;
+  if (isnan(b)) return a;
+  if (a == b) return signbit(a) ? a : b;
+  return a < b ? a : b;
 }
 
 uint32_t loom_bf16(float v) {

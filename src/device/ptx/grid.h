@@ -10,10 +10,11 @@
 
 #define grid_barrier(counter, n, limit, code)                                                      \
   do {                                                                                             \
+    const uint32_t grid_target_ = (n)*cta_count();                                                 \
     bar_sync(0, thread_count());                                                                   \
     if (thread_index() == 0) {                                                                     \
       red_add_u32(release, gpu, counter, 1);                                                       \
-      wait_u32_ge(gpu, counter, (n)*cta_count(), limit, code);                                     \
+      wait_u32_ge(gpu, counter, grid_target_, limit, code);                                        \
     }                                                                                              \
     bar_sync(0, thread_count());                                                                   \
   } while (0)
