@@ -199,3 +199,15 @@ WEFT_KERNEL(rules_neighbours, 64, struct rules_args, args) {
   const uint32_t i = args.good ? thread_index() : thread_index() / 2;
   st_global_u32(gmem_add(args.out, 4 * i), i);
 }
+
+/* Who comes second reads the other's data: ordered by the fence of the first before its atomic and
+ * that of the second after its own. */
+WEFT_KERNEL(rules_pattern, 32, struct rules_args, args) {
+  if (thread_index() != 0) return;
+  const uint32_t own = 4 * cta_index(), other = 4 - own;
+  st_global_u32(gmem_add(args.data, own), 1);
+  fence_sc(gpu, rules_pattern_first); /* own data -> the atomic */
+  const uint32_t second = atom_add_u32(relaxed, gpu, args.flag, 1);
+  if (args.good) fence_acq_rel(gpu, rules_pattern_second); /* the atomic -> the other's data */
+  if (second) st_global_u32(gmem_add(args.out, own), ld_global_u32(gmem_add(args.data, other)));
+}

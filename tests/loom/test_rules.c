@@ -26,7 +26,8 @@
   X(divergent)                                                                                     \
   X(accumulators)                                                                                  \
   X(shuffle)                                                                                       \
-  X(neighbours)
+  X(neighbours)                                                                                    \
+  X(pattern)
 #define DECLARE(name) extern const struct loom_kernel rules_##name;
 KERNELS(DECLARE)
 
@@ -218,6 +219,7 @@ int main(void) {
   pair(&rules_accumulators, 1, LOOM_REGISTER_HAZARD);
   pair(&rules_shuffle, 1, LOOM_RACE);
   pair(&rules_neighbours, 1, LOOM_RACE);
+  pair(&rules_pattern, 2, LOOM_RACE);
   loom_end();
   printf("%s: %d failed\n", failed ? "FAIL" : "ok", failed);
   return failed != 0;
