@@ -16,6 +16,10 @@ int known_seen(const struct known *known, int which, uint32_t who, uint32_t time
          clock_get(known->v.k[which], who) >= time;
 }
 
+int known_executed(const struct known *known, uint32_t who, uint32_t time) {
+  return known_seen(known, K_OBSERVED, who, time) || known_seen(known, K_EXECUTED, who, time);
+}
+
 /* Strict reading: knowledge about proxies stays in its CTA. Lenient: it follows causality. What an
  * owner's fences cover, and what has executed, always follows. */
 uint32_t pass_mask(int same_cta) {

@@ -67,6 +67,7 @@ void loom_mbarrier_init(struct loom_site *site, struct smem bar, uint32_t count)
   memset(&m->done, 0, sizeof m->done);
   memset(&m->cluster_done, 0, sizeof m->cluster_done);
   m->passes = 0;
+  m->completed_time = 0;
   shadow_mark(g, offset, 8);
 }
 
@@ -81,8 +82,8 @@ void loom_mbarrier_inval(struct loom_site *site, struct smem bar) {
 /* Everyone who passed a wait for the phase before must have been heard of by now, or the next phase
  * may complete while one of them has not yet looked. */
 static void check_passed(struct loom_site *site, struct cta *cta, struct mbarrier *m) {
-  const clk heard[] = {m->issued, m->done.k[K_OBSERVED], m->done.k[K_EXECUTED],
-                       m->cluster_done.k[K_OBSERVED], m->cluster_done.k[K_EXECUTED]};
+  const clk heard[] = {m->done.k[K_OBSERVED], m->done.k[K_EXECUTED], m->cluster_done.k[K_OBSERVED],
+                       m->cluster_done.k[K_EXECUTED]};
   for (uint32_t i = 0; i < m->passes; i++) {
     int known = 0;
     for (size_t h = 0; h < sizeof heard / sizeof *heard; h++)
@@ -95,13 +96,16 @@ static void check_passed(struct loom_site *site, struct cta *cta, struct mbarrie
   }
 }
 
-static void phase_check(struct loom_site *site, struct cta *cta, struct mbarrier *m) {
+/* who, time: of the thread or channel whose arrival or bytes may complete the phase. */
+static void phase_check(struct loom_site *site, struct cta *cta, struct mbarrier *m, uint32_t who,
+                        uint32_t time) {
   if (m->pending || m->tx) return;
+  m->completed_who = who;
+  m->completed_time = time;
   m->done = gather_close(&m->gather);
   m->cluster_done = gather_close(&m->cluster);
   check_passed(site, cta, m);
   m->passes = 0;
-  m->issued = 0;
   m->phase++;
   m->pending = m->count;
   wake_all(&m->waiting);
@@ -119,17 +123,26 @@ void mbarrier_complete_tx(const struct op *op, uint32_t bytes) {
     m->channel_phase = m->phase + 1;
     gather_channel(&m->gather, m->channel, m->phase + 1);
   }
+  /* that it has landed says that its issuer had come so far */
   const clk issuer = clock_join(op->known.v.k[K_OBSERVED], op->known.v.k[K_EXECUTED]);
-  m->issued = clock_join(m->issued, clock_set(issuer, op->known.who, op->known.own[K_OBSERVED]));
+  m->gather.v.k[K_EXECUTED] = clock_join(
+      m->gather.v.k[K_EXECUTED], clock_set(issuer, op->known.who, op->known.own[K_OBSERVED]));
   m->tx -= bytes;
   if (m->tx < -COUNT_MAX)
     finding_at(LOOM_BARRIER_MISUSE, op->site, cta, 0, m->address, "tx-count below its range");
-  phase_check(op->site, cta, m);
+  phase_check(op->site, cta, m, m->channel, m->phase + 1);
 }
 
-/* arrivals 0 or 1; the caller has gathered what the arrival passes on. */
+/* An arrival that may come before the phase before has completed may be counted in that one. */
+static void check_early(struct loom_site *site, const struct mbarrier *m) {
+  if (m->completed_time && !known_executed(&L.current->known, m->completed_who, m->completed_time))
+    finding_here(LOOM_BARRIER_MISUSE, site, m->address,
+                 "nothing keeps this arrival from coming in the phase before");
+}
+
+/* arrivals 0 or 1; the caller has gathered what the arrival passes on, at `time` of its thread. */
 static void arrive(struct loom_site *site, struct cta *cta, struct mbarrier *m, uint32_t arrivals,
-                   uint32_t bytes) {
+                   uint32_t bytes, uint32_t time) {
   m->tx += bytes;
   if (m->tx > COUNT_MAX)
     finding_here(LOOM_BARRIER_MISUSE, site, m->address, "tx-count above its range");
@@ -139,7 +152,7 @@ static void arrive(struct loom_site *site, struct cta *cta, struct mbarrier *m, 
     return;
   }
   m->pending -= arrivals;
-  phase_check(site, cta, m);
+  phase_check(site, cta, m, L.current->known.who, time);
 }
 
 void loom_mbarrier_arrive(struct loom_site *site, struct smem bar, uint32_t arrivals,
@@ -147,11 +160,13 @@ void loom_mbarrier_arrive(struct loom_site *site, struct smem bar, uint32_t arri
   enter(site);
   struct thread *t = L.current;
   struct mbarrier *m = mbarrier_at(site, t->cta, bar.a);
+  const uint32_t time = t->known.own[K_OBSERVED];
   if (arrivals) {
+    check_early(site, m);
     gather_add(&m->gather, t, pass_mask(1));
     known_tick(&t->known);
   }
-  arrive(site, t->cta, m, arrivals, bytes);
+  arrive(site, t->cta, m, arrivals, bytes, time);
 }
 
 /* Remembers that the running thread came to another CTA: the last time for each thread and site. */
@@ -184,6 +199,8 @@ void loom_mbarrier_arrive_remote(struct loom_site *site, struct dsmem bar, uint3
     return;
   }
   struct mbarrier *m = mbarrier_at(site, cta, bar.a & 0xffffffu);
+  const uint32_t time = t->known.own[K_OBSERVED];
+  check_early(site, m);
   if (cta == t->cta) {
     gather_add(&m->gather, t, pass_mask(1));
   } else {
@@ -192,7 +209,7 @@ void loom_mbarrier_arrive_remote(struct loom_site *site, struct dsmem bar, uint3
     if (scope >= LOOM_SCOPE_cluster) gather_add(&m->cluster, t, pass_mask(0));
   }
   known_tick(&t->known);
-  arrive(site, cta, m, 1, bytes);
+  arrive(site, cta, m, 1, bytes, time);
 }
 
 static int phase_done(const struct mbarrier *m, uint32_t parity) {

@@ -138,11 +138,11 @@ struct mbarrier {
   int valid;
   struct loom_site *init_site;
   uint32_t init_who, init_time;
-  struct gather gather;           /* arrivals of its own CTA, and async operations */
-  struct gather cluster;          /* arrivals of other CTAs that release at cluster scope */
-  struct view done, cluster_done; /* of the last completed phase */
-  uint32_t channel_phase;         /* phase + 1 in which the channel was last gathered */
-  clk issued;                     /* observed by those who issued what completes this phase */
+  struct gather gather;                   /* arrivals of its own CTA, and async operations */
+  struct gather cluster;                  /* arrivals of other CTAs that release at cluster scope */
+  struct view done, cluster_done;         /* of the last completed phase */
+  uint32_t channel_phase;                 /* phase + 1 in which the channel was last gathered */
+  uint32_t completed_who, completed_time; /* who completed that phase; 0: none has */
   struct thread *waiting;
   uint32_t channel;
   /* who passed a wait for the last completed phase */
@@ -152,6 +152,7 @@ struct mbarrier {
 
 struct named_barrier {
   uint32_t arrived, expected;
+  uint32_t completed_who, completed_time; /* who completed the round before; time 0: none */
   struct gather gather;
   struct thread *waiting;
   struct loom_site *site;
@@ -362,6 +363,8 @@ void cluster_check(struct cluster *cluster);
 /* known.c */
 void known_tick(struct known *known);
 int known_seen(const struct known *known, int which, uint32_t who, uint32_t time);
+/* Observed, or at least known to have executed. */
+int known_executed(const struct known *known, uint32_t who, uint32_t time);
 /* Clocks that may pass between CTAs at this distance. */
 uint32_t pass_mask(int same_cta);
 void known_acquire(struct known *known, const struct view *v, uint32_t mask);
