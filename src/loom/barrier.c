@@ -18,7 +18,7 @@ static struct named_barrier *named(struct loom_site *site, uint32_t id, uint32_t
                  b->expected, b->site->line);
     stop_run();
   }
-  if (b->completed_time && !known_executed(&L.current->known, b->completed_who, b->completed_time))
+  if (!known_arrivals(&L.current->known, b->arrivals))
     finding_here(LOOM_BARRIER_MISUSE, site, id,
                  "barrier %u: nothing keeps this thread from joining the round before", id);
   b->expected = threads;
@@ -29,12 +29,10 @@ static struct named_barrier *named(struct loom_site *site, uint32_t id, uint32_t
 /* Counts the running thread in; true when it was the last. */
 static int named_arrive(struct named_barrier *b, struct view *v) {
   struct thread *t = L.current;
-  const uint32_t time = t->known.own[K_OBSERVED];
   gather_add(&b->gather, t, pass_mask(1));
   known_tick(&t->known);
   if (++b->arrived < b->expected) return 0;
-  b->completed_who = t->known.who;
-  b->completed_time = time;
+  b->arrivals = gather_arrivals(&b->gather);
   *v = gather_close(&b->gather);
   b->arrived = 0;
   for (struct thread *w = b->waiting; w; w = w->next)

@@ -67,7 +67,7 @@ void loom_mbarrier_init(struct loom_site *site, struct smem bar, uint32_t count)
   memset(&m->done, 0, sizeof m->done);
   memset(&m->cluster_done, 0, sizeof m->cluster_done);
   m->passes = 0;
-  m->completed_time = 0;
+  m->arrivals = 0;
   shadow_mark(g, offset, 8);
 }
 
@@ -96,12 +96,9 @@ static void check_passed(struct loom_site *site, struct cta *cta, struct mbarrie
   }
 }
 
-/* who, time: of the thread or channel whose arrival or bytes may complete the phase. */
-static void phase_check(struct loom_site *site, struct cta *cta, struct mbarrier *m, uint32_t who,
-                        uint32_t time) {
+static void phase_check(struct loom_site *site, struct cta *cta, struct mbarrier *m) {
   if (m->pending || m->tx) return;
-  m->completed_who = who;
-  m->completed_time = time;
+  m->arrivals = gather_arrivals(&m->gather);
   m->done = gather_close(&m->gather);
   m->cluster_done = gather_close(&m->cluster);
   check_passed(site, cta, m);
@@ -130,19 +127,19 @@ void mbarrier_complete_tx(const struct op *op, uint32_t bytes) {
   m->tx -= bytes;
   if (m->tx < -COUNT_MAX)
     finding_at(LOOM_BARRIER_MISUSE, op->site, cta, 0, m->address, "tx-count below its range");
-  phase_check(op->site, cta, m, m->channel, m->phase + 1);
+  phase_check(op->site, cta, m);
 }
 
 /* An arrival that may come before the phase before has completed may be counted in that one. */
 static void check_early(struct loom_site *site, const struct mbarrier *m) {
-  if (m->completed_time && !known_executed(&L.current->known, m->completed_who, m->completed_time))
+  if (!known_arrivals(&L.current->known, m->arrivals))
     finding_here(LOOM_BARRIER_MISUSE, site, m->address,
                  "nothing keeps this arrival from coming in the phase before");
 }
 
-/* arrivals 0 or 1; the caller has gathered what the arrival passes on, at `time` of its thread. */
+/* arrivals 0 or 1; the caller has gathered what the arrival passes on. */
 static void arrive(struct loom_site *site, struct cta *cta, struct mbarrier *m, uint32_t arrivals,
-                   uint32_t bytes, uint32_t time) {
+                   uint32_t bytes) {
   m->tx += bytes;
   if (m->tx > COUNT_MAX)
     finding_here(LOOM_BARRIER_MISUSE, site, m->address, "tx-count above its range");
@@ -152,7 +149,7 @@ static void arrive(struct loom_site *site, struct cta *cta, struct mbarrier *m, 
     return;
   }
   m->pending -= arrivals;
-  phase_check(site, cta, m, L.current->known.who, time);
+  phase_check(site, cta, m);
 }
 
 void loom_mbarrier_arrive(struct loom_site *site, struct smem bar, uint32_t arrivals,
@@ -160,13 +157,12 @@ void loom_mbarrier_arrive(struct loom_site *site, struct smem bar, uint32_t arri
   enter(site);
   struct thread *t = L.current;
   struct mbarrier *m = mbarrier_at(site, t->cta, bar.a);
-  const uint32_t time = t->known.own[K_OBSERVED];
   if (arrivals) {
     check_early(site, m);
     gather_add(&m->gather, t, pass_mask(1));
     known_tick(&t->known);
   }
-  arrive(site, t->cta, m, arrivals, bytes, time);
+  arrive(site, t->cta, m, arrivals, bytes);
 }
 
 /* Remembers that the running thread came to another CTA: the last time for each thread and site. */
@@ -199,7 +195,6 @@ void loom_mbarrier_arrive_remote(struct loom_site *site, struct dsmem bar, uint3
     return;
   }
   struct mbarrier *m = mbarrier_at(site, cta, bar.a & 0xffffffu);
-  const uint32_t time = t->known.own[K_OBSERVED];
   check_early(site, m);
   if (cta == t->cta) {
     gather_add(&m->gather, t, pass_mask(1));
@@ -209,7 +204,7 @@ void loom_mbarrier_arrive_remote(struct loom_site *site, struct dsmem bar, uint3
     if (scope >= LOOM_SCOPE_cluster) gather_add(&m->cluster, t, pass_mask(0));
   }
   known_tick(&t->known);
-  arrive(site, cta, m, 1, bytes, time);
+  arrive(site, cta, m, 1, bytes);
 }
 
 static int phase_done(const struct mbarrier *m, uint32_t parity) {

@@ -138,11 +138,11 @@ struct mbarrier {
   int valid;
   struct loom_site *init_site;
   uint32_t init_who, init_time;
-  struct gather gather;                   /* arrivals of its own CTA, and async operations */
-  struct gather cluster;                  /* arrivals of other CTAs that release at cluster scope */
-  struct view done, cluster_done;         /* of the last completed phase */
-  uint32_t channel_phase;                 /* phase + 1 in which the channel was last gathered */
-  uint32_t completed_who, completed_time; /* who completed that phase; 0: none has */
+  struct gather gather;           /* arrivals of its own CTA, and async operations */
+  struct gather cluster;          /* arrivals of other CTAs that release at cluster scope */
+  struct view done, cluster_done; /* of the last completed phase */
+  uint32_t channel_phase;         /* phase + 1 in which the channel was last gathered */
+  clk arrivals;                   /* of the last completed phase, nothing else */
   struct thread *waiting;
   uint32_t channel;
   /* who passed a wait for the last completed phase */
@@ -152,7 +152,7 @@ struct mbarrier {
 
 struct named_barrier {
   uint32_t arrived, expected;
-  uint32_t completed_who, completed_time; /* who completed the round before; time 0: none */
+  clk arrivals; /* of the round before */
   struct gather gather;
   struct thread *waiting;
   struct loom_site *site;
@@ -363,8 +363,8 @@ void cluster_check(struct cluster *cluster);
 /* known.c */
 void known_tick(struct known *known);
 int known_seen(const struct known *known, int which, uint32_t who, uint32_t time);
-/* Observed, or at least known to have executed. */
-int known_executed(const struct known *known, uint32_t who, uint32_t time);
+/* Whether all those arrivals are observed, or at least known to have executed. */
+int known_arrivals(const struct known *known, clk arrivals);
 /* Clocks that may pass between CTAs at this distance. */
 uint32_t pass_mask(int same_cta);
 void known_acquire(struct known *known, const struct view *v, uint32_t mask);
@@ -374,6 +374,8 @@ void gather_executed(struct gather *gather, const struct thread *t);
 void known_acquire_executed(struct known *known, const struct view *v);
 void gather_channel(struct gather *gather, uint32_t who, uint32_t time);
 struct view gather_close(struct gather *gather);
+/* The entries alone: who arrived, and when. */
+clk gather_arrivals(const struct gather *gather);
 void gather_free(struct gather *gather);
 /* 0 same CTA, 1 same cluster, 2 same GPU, 3 other GPU: the narrowest scope that holds both. */
 int distance(const struct cta *a, const struct cta *b);

@@ -211,3 +211,21 @@ WEFT_KERNEL(rules_pattern, 32, struct rules_args, args) {
   if (args.good) fence_acq_rel(gpu, rules_pattern_second); /* the atomic -> the other's data */
   if (second) st_global_u32(gmem_add(args.out, own), ld_global_u32(gmem_add(args.data, other)));
 }
+
+/* Two pairs of warps, two named barriers, or one that both use. */
+WEFT_KERNEL(rules_shared_id, 128, struct rules_args, args) {
+  const uint32_t pair = thread_index() / 64;
+  for (uint32_t i = 0; i < 2; i++)
+    bar_sync(args.good ? 1 + pair : 1, 64);
+}
+
+/* A barrier of two arrivals a phase, one from each of two threads. */
+WEFT_KERNEL(rules_early, 64, struct rules_args, args) {
+  if (thread_index() == 0) mbarrier_init(bar_of(0), 2);
+  bar_sync(0, 64);
+  if (thread_index() % 32 != 0) return;
+  for (uint32_t i = 0; i < 2; i++) {
+    mbarrier_arrive(bar_of(0));
+    if (args.good || thread_index() == 0) mbarrier_wait(bar_of(0), i);
+  }
+}

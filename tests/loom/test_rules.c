@@ -27,7 +27,9 @@
   X(accumulators)                                                                                  \
   X(shuffle)                                                                                       \
   X(neighbours)                                                                                    \
-  X(pattern)
+  X(pattern)                                                                                       \
+  X(shared_id)                                                                                     \
+  X(early)
 #define DECLARE(name) extern const struct loom_kernel rules_##name;
 KERNELS(DECLARE)
 
@@ -220,6 +222,8 @@ int main(void) {
   pair(&rules_shuffle, 1, LOOM_RACE);
   pair(&rules_neighbours, 1, LOOM_RACE);
   pair(&rules_pattern, 2, LOOM_RACE);
+  pair(&rules_shared_id, 1, LOOM_BARRIER_MISUSE);
+  pair(&rules_early, 1, LOOM_BARRIER_MISUSE);
   loom_end();
   printf("%s: %d failed\n", failed ? "FAIL" : "ok", failed);
   return failed != 0;
