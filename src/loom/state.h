@@ -5,7 +5,7 @@
 
 #include "clock.h"
 
-#include "../device/ptx/types.h"
+#include "device/ptx/types.h"
 
 #include <weft/loom.h>
 
