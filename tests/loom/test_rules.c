@@ -1,6 +1,7 @@
 /* The law: of each pair of kernels the allowed form is clean in every seed and does what it should,
  * the other is flagged, with the kind that its rule says. And: a seed gives the same run each time,
  * to the last operation. */
+#define _GNU_SOURCE /* mkstemp, fdopen */
 #include "rules.h"
 
 #include <stdio.h>
