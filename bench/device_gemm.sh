@@ -54,6 +54,12 @@ if command -v nvidia-cuda-mps-control >/dev/null; then
   mkdir "$mps/pipe" "$mps/log"
   nvidia-cuda-mps-control -d || true
   timeout 60 "$build/gpu_processes" >>"$out/probes.txt" 2>&1 || status=$?
+  if home=$(tests/gpu/nvshmem/build.sh "$build" 2>>"$out/build.log"); then
+    LD_LIBRARY_PATH="$home/lib:${LD_LIBRARY_PATH:-}" timeout 90 "$build/gpu_nvshmem" "$build/courier.cubin" \
+      >>"$out/probes.txt" 2>&1 || status=$?
+  else
+    echo "NVSHMEM: not tried" >>"$out/probes.txt"
+  fi
   echo quit | nvidia-cuda-mps-control || true
   unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
 else
