@@ -48,6 +48,7 @@ static struct accumulator *accumulator_new(struct loom_site *site, struct thread
   finding_here(LOOM_REGISTER_HAZARD, site, 0, "more than %u accumulator arrays in flight",
                WGMMA_ACCUMULATORS);
   stop_run();
+  return NULL;
 }
 
 /* Takes the registers of the running thread into a group. */
