@@ -338,7 +338,7 @@ static void cta_free(struct cta *c) {
   for (int i = 0; i < 16; i++)
     gather_free(&c->named[i].gather);
   for (uint32_t i = 0; c->warpgroup && i < c->threads / 128; i++)
-    gather_free(&c->warpgroup[i].gather);
+    warpgroup_free(&c->warpgroup[i]);
   for (uint32_t i = 0; c->meeting && i < c->warps; i++)
     gather_free(&c->meeting[i].gather);
   if (c->rank == 0) {

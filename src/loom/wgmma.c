@@ -336,3 +336,21 @@ void wgmma_run(struct op *pending) {
   w->executed++;
   wake_all(&w->waiting);
 }
+
+static void ops_free(struct wgmma_op *op) {
+  for (struct wgmma_op *next; op; op = next) {
+    next = op->next;
+    free(op);
+  }
+}
+
+void warpgroup_free(struct warpgroup *w) {
+  free(w->building);
+  ops_free(w->open);
+  for (struct wgmma_group *g = w->first, *next; g; g = next) {
+    next = g->next;
+    ops_free(g->first);
+    free(g);
+  }
+  gather_free(&w->gather);
+}
