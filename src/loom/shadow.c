@@ -42,10 +42,12 @@ void shadow_reset(void) {
 }
 
 void shadow_forget(struct region *region) {
-  for (size_t i = 0; i <= region->mapped / 16; i++) {
-    region->shadow[i].n = 0;
-    region->shadow[i].more = NULL;
-    region->shadow[i].capacity = 0;
+  const size_t granules = region->mapped / 16;
+  for (size_t b = 0; b * GRANULE_BLOCK < granules; b++) {
+    if (!region->touched[b]) continue;
+    region->touched[b] = 0;
+    for (size_t i = b * GRANULE_BLOCK; i < (b + 1) * GRANULE_BLOCK && i < granules; i++)
+      memset(&region->shadow[i], 0, sizeof region->shadow[i]);
   }
 }
 
@@ -141,6 +143,7 @@ void shadow_granule(const struct access *x, struct region *region, size_t granul
   struct record *list = g->more ? g->more : g->few;
   const uint32_t few = sizeof g->few / sizeof *g->few;
   uint32_t kept = 0;
+  region->touched[granule / GRANULE_BLOCK] = 1;
   L.stats.granules++;
   L.stats.records_scanned += g->n;
   for (uint32_t i = 0; i < g->n; i++) {
@@ -199,7 +202,7 @@ int shadow_written(const struct region *region, size_t offset, size_t bytes) {
   const size_t end = offset + bytes;
   for (size_t g = offset / 16; g * 16 < end; g++) {
     const uint16_t mask = granule_mask(g, offset, end);
-    if ((region->shadow[g].written & mask) != mask) return 0;
+    if ((region->written[g] & mask) != mask) return 0;
   }
   return 1;
 }
@@ -207,5 +210,13 @@ int shadow_written(const struct region *region, size_t offset, size_t bytes) {
 void shadow_mark(struct region *region, size_t offset, size_t bytes) {
   const size_t end = offset + bytes;
   for (size_t g = offset / 16; g * 16 < end; g++)
-    region->shadow[g].written |= granule_mask(g, offset, end);
+    region->written[g] |= granule_mask(g, offset, end);
+}
+
+void shadow_put_written(struct region *region, size_t offset, uint32_t bytes, uint16_t mask) {
+  for (uint32_t i = 0; i < bytes; i++) {
+    uint16_t *written = &region->written[(offset + i) / 16];
+    const uint16_t bit = (uint16_t)(1u << (offset + i) % 16);
+    *written = (uint16_t)(mask >> i & 1 ? *written | bit : *written & ~bit);
+  }
 }

@@ -52,14 +52,18 @@ struct record {
 };
 
 struct granule {
-  uint16_t n, capacity, written, pad; /* written: one bit a byte */
-  struct record *more;                /* NULL while `few` suffices */
+  uint16_t n, capacity;
+  struct record *more; /* NULL while `few` suffices */
   struct record few[2];
 };
+
+#define GRANULE_BLOCK 64u
 
 struct region {
   uint8_t *base;
   struct granule *shadow;
+  uint16_t *written; /* one bit a byte of each granule */
+  uint8_t *touched;  /* not 0: some granule of a block of GRANULE_BLOCK has records */
   size_t bytes, mapped;
   uint32_t gpu;
   struct cta *cta; /* shared memory; NULL for global */
