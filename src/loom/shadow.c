@@ -14,19 +14,21 @@
 #define CHUNK_RECORDS 65536u
 struct chunk {
   struct chunk *next;
-  uint32_t used;
-  struct record record[CHUNK_RECORDS];
+  uint32_t used, capacity;
+  struct record record[];
 };
 static struct chunk *chunks;
 
 static struct record *records_new(uint32_t n) {
-  if (!chunks || chunks->used + n > CHUNK_RECORDS) {
-    struct chunk *c = malloc(sizeof *c);
+  if (!chunks || n > chunks->capacity - chunks->used) {
+    const uint32_t capacity = n > CHUNK_RECORDS ? n : CHUNK_RECORDS;
+    struct chunk *c = malloc(sizeof *c + capacity * sizeof *c->record);
     if (!c) abort();
     c->next = chunks;
     c->used = 0;
+    c->capacity = capacity;
     chunks = c;
-    L.stats.shadow_bytes += sizeof *c;
+    L.stats.shadow_bytes += sizeof *c + capacity * sizeof *c->record;
   }
   struct record *r = chunks->record + chunks->used;
   chunks->used += n;
@@ -168,7 +170,7 @@ void shadow_granule(const struct access *x, struct region *region, size_t granul
     struct record *more = records_new(capacity * 2);
     memcpy(more, list, kept * sizeof *more);
     g->more = list = more;
-    g->capacity = (uint16_t)(capacity * 2);
+    g->capacity = capacity * 2;
   }
   struct record *r = &list[kept];
   r->who = x->who;
@@ -181,7 +183,7 @@ void shadow_granule(const struct access *x, struct region *region, size_t granul
   r->pad = 0;
   r->cta = (uint16_t)x->cta->id;
   r->thread = (uint16_t)x->thread;
-  g->n = (uint16_t)(kept + 1);
+  g->n = kept + 1;
 }
 
 /* The bytes of granule `granule` that lie in [begin, end). */

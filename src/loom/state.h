@@ -52,7 +52,7 @@ struct record {
 };
 
 struct granule {
-  uint16_t n, capacity;
+  uint32_t n, capacity;
   struct record *more; /* NULL while `few` suffices */
   struct record few[2];
 };
@@ -97,6 +97,7 @@ enum thread_state { THREAD_NEW, THREAD_READY, THREAD_BLOCKED, THREAD_DONE };
 struct thread {
   struct loom_self self;
   void *sp;
+  uint64_t *stack_mark; /* lowest word of a stack without a guard page, else NULL */
   struct cta *cta;
   uint32_t index, warp, lane;
   enum thread_state state;
