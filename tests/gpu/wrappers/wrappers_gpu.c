@@ -133,7 +133,9 @@ int main(int argc, char **argv) {
     uint64_t want = 0;
     const uint64_t got = wrapper_hash(results->out[i], tests[i].out_bytes);
     const char *why = NULL;
-    if (results->state[i] == BROKEN)
+    if (tests[i].illegal) {
+      if (illegal_too && results->state[i] != BROKEN) why = "is legal here after all";
+    } else if (results->state[i] == BROKEN)
       why = "broke its context";
     else if (results->state[i] == UNSTEADY)
       why = "two runs differ";
