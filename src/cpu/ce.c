@@ -210,7 +210,7 @@ static weft_status step_kept(weft__cpu_call *call) {
     weft__cpu_write_loss(call);
     call->row_stats = call->state->stats + t;
     weft__cpu_drop_rows(call);
-    weft__cpu_gradient_phase(call);
+    call->pending_gradient = true;
     products(call);
   }
   return WEFT_OK;
@@ -269,7 +269,7 @@ static weft_status run(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_a
   call.state = (weft__cpu_ce *)plan->state;
   call.args = args;
   const float t = args->temperature;
-  call.scale = (weft__logit_scale){t, 1.0f / t, plan->config.softcap};
+  call.scale = (weft__logit_scale){1.0f / t, plan->config.softcap};
   weft__blas_enter();
   const weft_status status = run_phase(&call, phase);
   weft__blas_leave();

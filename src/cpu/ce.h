@@ -4,11 +4,11 @@
  * the vocabulary is a tile of rows of W; the unit of tokens is a block of rows. Data of a wave:
  *
  *   x [chunk, Hp] f32      the chunk's hidden states, converted, zero-padded rows
- *   z [tile][chunk, ld]    logits, then in place their gradients
+ *   z [tile][chunk, ld]    products x·wᵀ, then in place the gradients of their logits
  *   tile_stats [tile][chunk]
  *
- *   logits phase   (block, tile)   z = x·w_tileᵀ, statistics or gradient of each row
- *   weights phase  (tile, columns) dw_tile (+)= zᵀ·x
+ *   logits phase   (block, tile)   z = x·w_tileᵀ, then statistics or gradient of each row
+ *   weights phase  (tile, columns) dw_tile (+)= zᵀ·x, after step's gradient of the tile's rows
  *   inputs phase   (block, columns) dx (+)= z·w
  *
  * Every item writes what no other item writes, so results do not depend on the threads' order. */
@@ -95,9 +95,10 @@ typedef struct weft__cpu_call {
   int64_t first_tile, tiles;   /* the wave */
   int64_t block_rows, blocks;
   int64_t columns, column_blocks; /* of the weights or inputs phase */
-  bool keep_logits;               /* the logits phase leaves z in its tile */
+  bool keep_logits;               /* the logits phase leaves the products in their tile */
   bool first_wave;                /* dX is written, not added to */
   bool add_to_dw;
+  bool pending_gradient; /* the wave's tiles still hold products */
   /* [tokens] of the chunk, final over the team; NULL while they are being found. With them, the
    * logits phase turns z into its gradient at once. */
   const weft__stats *row_stats;
@@ -118,7 +119,6 @@ void weft__cpu_merge_tiles(weft__cpu_call *call);
 /* ce_gradient.c */
 void weft__cpu_gradient_rows(const weft__cpu_call *call, int64_t tile, int64_t first_row,
                              int64_t rows, float *z);
-void weft__cpu_gradient_phase(weft__cpu_call *call);
 void weft__cpu_weights_phase(weft__cpu_call *call);
 void weft__cpu_inputs_phase(weft__cpu_call *call);
 void weft__cpu_zero_padding(weft__cpu_call *call);

@@ -9,6 +9,13 @@ static float upstream(const float *gradient, int64_t token) {
   return gradient != NULL ? gradient[token] : 0.0f;
 }
 
+/* dz/da of a logit: c'/T, where c' = 1 / cosh² as in rows_body.h. */
+static float slope_at(float a, const weft__logit_scale *scale) {
+  if (!(scale->cap > 0.0f)) return scale->inverse_temperature;
+  const float e = expf(-2.0f * fabsf(a / scale->cap));
+  return 4.0f * e / ((1.0f + e) * (1.0f + e)) * scale->inverse_temperature;
+}
+
 void weft__cpu_gradient_rows(const weft__cpu_call *call, int64_t tile, int64_t first_row,
                              int64_t rows, float *z) {
   const weft__cpu_layout *l = &call->state->layout;
@@ -26,20 +33,12 @@ void weft__cpu_gradient_rows(const weft__cpu_call *call, int64_t tile, int64_t f
     const float g_nll = upstream(call->args->g_nll, token);
     const float g_entropy = upstream(call->args->g_entropy, token);
     const float g_lse = upstream(call->args->g_lse, token);
-    const float log_s = logf(s.s), entropy = log_s - s.t / s.s;
-    const weft__row_gradient g = {s.m, log_s, 1.0f / s.s, g_nll + g_lse - g_entropy * entropy,
-                                  -g_entropy};
+    const weft__row_gradient g = {s.m, 1.0f / s.s, s.t / s.s, g_nll + g_lse, g_entropy};
     const int64_t local = target - first_id;
-    const float z_target = local >= 0 && local < columns ? row[local] : 0.0f;
+    const bool here = local >= 0 && local < columns;
+    const float slope = here ? slope_at(row[local], &call->scale) : 0.0f;
     call->state->rows->gradient(row, columns, &call->scale, &g);
-    if (local >= 0 && local < columns) {
-      float slope = call->scale.inverse_temperature;
-      if (call->scale.cap > 0.0f) {
-        const float u = z_target * call->scale.temperature / call->scale.cap;
-        slope *= 1.0f - u * u;
-      }
-      row[local] -= g_nll * slope;
-    }
+    if (here) row[local] -= g_nll * slope;
   }
 }
 
@@ -53,8 +52,12 @@ static void gradient_item(void *job, int64_t item, int thread) {
                           weft__cpu_tile(call, in_wave) + first_row * call->state->layout.tile_ld);
 }
 
-void weft__cpu_gradient_phase(weft__cpu_call *call) {
-  weft__pool_run(call->state->pool, gradient_item, call, call->tiles * call->blocks);
+/* The gradients of step's kept products, where no weights phase can do it on the way: a tile of it
+ * must be one item's, which finds the tile in cache afterwards. */
+static void gradient_phase(weft__cpu_call *call) {
+  if (call->pending_gradient)
+    weft__pool_run(call->state->pool, gradient_item, call, call->tiles * call->blocks);
+  call->pending_gradient = false;
 }
 
 /* ---- Columns of H are split so that every thread has work ---- */
@@ -100,6 +103,9 @@ static void weights_item(void *job, int64_t item, int thread) {
       (unsigned char *)call->args->dw +
       (tile * l->tile_rows * stride + first_column) * weft__dtype_bytes(c->dw_dtype);
   const float *z = weft__cpu_tile(call, in_wave), *x = call->state->x + first_column;
+  if (call->pending_gradient)
+    for (int64_t block = 0; block < call->blocks; block++)
+      gradient_item(job, in_wave * call->blocks + block, thread);
   if (c->dw_dtype == WEFT_F32) {
     weft__sgemm(true, false, rows, columns, call->tokens, z, l->tile_ld, x, l->padded_hidden,
                 call->add_to_dw ? 1.0f : 0.0f, (float *)dw, stride);
@@ -114,7 +120,9 @@ static void weights_item(void *job, int64_t item, int thread) {
 
 void weft__cpu_weights_phase(weft__cpu_call *call) {
   split_columns(call, call->tiles);
+  if (call->column_blocks > 1) gradient_phase(call);
   weft__pool_run(call->state->pool, weights_item, call, call->tiles * call->column_blocks);
+  call->pending_gradient = false;
 }
 
 /* Rows of padding get a gradient of 0. */
@@ -168,6 +176,7 @@ static void inputs_item(void *job, int64_t item, int thread) {
 }
 
 void weft__cpu_inputs_phase(weft__cpu_call *call) {
+  gradient_phase(call);
   split_columns(call, call->blocks);
   weft__pool_run(call->state->pool, inputs_item, call, call->blocks * call->column_blocks);
 }

@@ -5,7 +5,7 @@
 
 #include "clock.h"
 
-#include "../device/ptx/types.h"
+#include "device/ptx/types.h"
 
 #include <weft/loom.h>
 
@@ -52,14 +52,18 @@ struct record {
 };
 
 struct granule {
-  uint16_t n, capacity, written, pad; /* written: one bit a byte */
-  struct record *more;                /* NULL while `few` suffices */
+  uint32_t n, capacity;
+  struct record *more; /* NULL while `few` suffices */
   struct record few[2];
 };
+
+#define GRANULE_BLOCK 64u
 
 struct region {
   uint8_t *base;
   struct granule *shadow;
+  uint16_t *written; /* one bit a byte of each granule */
+  uint8_t *touched;  /* not 0: some granule of a block of GRANULE_BLOCK has records */
   size_t bytes, mapped;
   uint32_t gpu;
   struct cta *cta; /* shared memory; NULL for global */
@@ -93,6 +97,7 @@ enum thread_state { THREAD_NEW, THREAD_READY, THREAD_BLOCKED, THREAD_DONE };
 struct thread {
   struct loom_self self;
   void *sp;
+  uint64_t *stack_mark; /* lowest word of a stack without a guard page, else NULL */
   struct cta *cta;
   uint32_t index, warp, lane;
   enum thread_state state;
@@ -142,7 +147,7 @@ struct mbarrier {
   struct gather cluster;          /* arrivals of other CTAs that release at cluster scope */
   struct view done, cluster_done; /* of the last completed phase */
   uint32_t channel_phase;         /* phase + 1 in which the channel was last gathered */
-  clk issued;                     /* observed by those who issued what completes this phase */
+  clk arrivals;                   /* of the last completed phase, nothing else */
   struct thread *waiting;
   uint32_t channel;
   /* who passed a wait for the last completed phase */
@@ -152,6 +157,7 @@ struct mbarrier {
 
 struct named_barrier {
   uint32_t arrived, expected;
+  clk arrivals; /* of the round before */
   struct gather gather;
   struct thread *waiting;
   struct loom_site *site;
@@ -343,8 +349,13 @@ void block(struct loom_site *site);
 void yield_turn(void);
 void wake_all(struct thread **list);
 void pending_add(struct op *op);
-/* Ends the run from inside a thread: the finding said why. */
+/* Ends the run from inside a thread: the finding said why. It does not return; an address
+ * sanitizer, which would walk what it takes for the only stack, is not told. */
+#ifdef __SANITIZE_ADDRESS__
+void stop_run(void);
+#else
 void stop_run(void) __attribute__((noreturn));
+#endif
 void schedule(void);
 void thread_main(void);
 
@@ -362,6 +373,8 @@ void cluster_check(struct cluster *cluster);
 /* known.c */
 void known_tick(struct known *known);
 int known_seen(const struct known *known, int which, uint32_t who, uint32_t time);
+/* Whether all those arrivals are observed, or at least known to have executed. */
+int known_arrivals(const struct known *known, clk arrivals);
 /* Clocks that may pass between CTAs at this distance. */
 uint32_t pass_mask(int same_cta);
 void known_acquire(struct known *known, const struct view *v, uint32_t mask);
@@ -371,6 +384,8 @@ void gather_executed(struct gather *gather, const struct thread *t);
 void known_acquire_executed(struct known *known, const struct view *v);
 void gather_channel(struct gather *gather, uint32_t who, uint32_t time);
 struct view gather_close(struct gather *gather);
+/* The entries alone: who arrived, and when. */
+clk gather_arrivals(const struct gather *gather);
 void gather_free(struct gather *gather);
 /* 0 same CTA, 1 same cluster, 2 same GPU, 3 other GPU: the narrowest scope that holds both. */
 int distance(const struct cta *a, const struct cta *b);
