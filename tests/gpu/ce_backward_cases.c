@@ -13,8 +13,9 @@ const struct ce_backward_case ce_backward_cases[] = {
     {512, 512, 1536, 2, 0, 1, 0, 1, 3},
     {300, 200, 1000, 1, CE_IGNORE, 1, 0, 1, 0},
     {300, 200, 1000, 1, CE_F16 | CE_IGNORE | CE_ENTROPY | CE_LSE, 1, 0, 1, 5},
-    {1, 8, 1, 1, 0, 1, 0, 1, 0},
-    {1, 64, 1025, 1, CE_ENTROPY, 1, 0, 2, 0},
+    /* So few elements in f16, whose roundings do not have to average out. */
+    {1, 8, 1, 1, CE_F16, 1, 0, 1, 0},
+    {1, 64, 1025, 1, CE_F16 | CE_ENTROPY, 1, 0, 2, 0},
     {1025, 72, 507, 1, CE_I32 | CE_LSE, 2, 0, 2, 0},
     {700, 264, 1153, 2, CE_DX_F32 | CE_DW_F32, 1, 0, 1, 0},
     {700, 264, 1153, 1, CE_DX_F32 | CE_DW_F32 | CE_ACCUMULATE | CE_ENTROPY, 0.7f, 0, 1, 0},
@@ -333,8 +334,9 @@ static double compare(const double *expected, const unsigned char *got, const un
   for (int64_t at = 0; at < elements; at++)
     if (at >= rows * stride || at % stride >= cols)
       *touched += memcmp(got + at * size, before + at * size, (size_t)size) != 0;
-  if (norm == 0) return error == 0 ? 0 : INFINITY;
-  return sqrt(error / norm);
+  if (error == 0) return 0;
+  /* A vocabulary of one has no gradient: what is left is a rounding of 1 - 1. */
+  return sqrt(error / (norm + 1e-8 * (double)(rows * cols)));
 }
 
 int ce_backward_data_compare(const struct ce_backward_data *d, const unsigned char *dx,
@@ -356,7 +358,8 @@ int ce_backward_data_compare(const struct ce_backward_data *d, const unsigned ch
         compare(d->dw, dw, d->dw_before, c->rows, c->hidden, d->dw_stride, d->dw_bytes,
                 (c->flags & CE_DW_F32) != 0, f16, &dw_wrong, &dw_touched);
   if (ce_backward_dx_error <= 0.0025 && ce_backward_dw_error <= 0.0025 && !dx_wrong && !dw_wrong &&
-      !dx_touched && !dw_touched && !not_zero)
+      !dx_touched && !dw_touched && !not_zero &&
+      !((c->flags & CE_ALL_IGNORED) && ce_backward_dw_error != 0))
     return 0;
   snprintf(why, room,
            "dX off by %.4f%%, %lld rows wrong, %lld elements around it touched, %lld not zero; dW "
