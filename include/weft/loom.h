@@ -189,6 +189,7 @@ struct loom_protocol {
   const void *context; /* the protocol's own */
   uint32_t ranks;      /* GPUs of its world by default; 0 counts as 1 */
   uint32_t sms;        /* of each GPU; 0: loom's default */
+  int looks_once;      /* branches on a word that is looked at once: seeds differ */
   enum loom_expectation strict, lenient;
   enum loom_finding_kind kind; /* that a form which is not clean must show */
 };

@@ -38,20 +38,28 @@ static struct cuda_tensor operand_tensor(const struct gemm_matrix *m, uint64_t r
   return t;
 }
 
+static struct gemm_result result_of(const struct gemm_shape *shape, const struct gemm_problem *p) {
+  const uint32_t element = p->f32_out ? 4 : 2, piece = 16 / element;
+  struct gemm_result r = {.address = {p->c.address},
+                          .stride_bytes = (uint64_t)p->c.stride * element};
+  r.lines = (uint32_t)(shape->transposed ? p->cols : p->rows);
+  r.end = (uint32_t)(shape->transposed ? p->rows : p->cols);
+  r.whole = r.end / piece * piece;
+  return r;
+}
+
 static struct cuda_tensor result_tensor(const struct gemm_shape *shape,
-                                        const struct gemm_problem *p) {
-  const uint64_t element = p->f32_out ? 4 : 2;
-  struct cuda_tensor t = {.address = p->c.address,
-                          .element = p->f32_out ? CUDA_F32 : CUDA_BF16,
-                          .swizzle = CUDA_SWIZZLE_128,
-                          .rank = 2,
-                          .strides = {(uint64_t)p->c.stride * element}};
-  t.dims[0] = (uint64_t)(shape->transposed ? p->rows : p->cols);
-  t.dims[1] = (uint64_t)(shape->transposed ? p->cols : p->rows);
-  t.box[0] = (uint32_t)(128 / element);
-  /* One staging block; a transposed f32 one is stored as two halves. */
-  t.box[1] = shape->transposed && p->f32_out ? 32 : 64;
-  return t;
+                                        const struct gemm_problem *p, const struct gemm_result *r) {
+  const uint32_t element = p->f32_out ? 4 : 2;
+  return (struct cuda_tensor){.address = p->c.address,
+                              .element = p->f32_out ? CUDA_F32 : CUDA_BF16,
+                              .swizzle = CUDA_SWIZZLE_128,
+                              .rank = 2,
+                              /* no piece is whole: a map must have a size, and is not used */
+                              .dims = {r->whole ? r->whole : 1, r->lines},
+                              .strides = {r->stride_bytes},
+                              /* one staging block; a transposed f32 one is stored as two halves */
+                              .box = {128 / element, shape->transposed && p->f32_out ? 32 : 64}};
 }
 
 weft_status weft__gemm_plan(const struct gemm_shape *shape, const struct gemm_problem *p,
@@ -82,7 +90,8 @@ weft_status weft__gemm_plan(const struct gemm_shape *shape, const struct gemm_pr
                               shape->share_a ? cta_rows / 2 : cta_rows);
   tensors[1] = operand_tensor(&p->b, cols, depth, shape->b_mn != 0, args->b_wide != 0,
                               shape->share_a ? cta_cols : cta_cols / 2);
-  tensors[2] = result_tensor(shape, p);
+  args->result = result_of(shape, p);
+  tensors[2] = result_tensor(shape, p, &args->result);
   return WEFT_OK;
 }
 

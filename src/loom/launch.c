@@ -261,7 +261,21 @@ static void check_visitors(struct cta *c) {
   }
 }
 
+/* The same of arrivals on its barriers; that they have executed is enough. */
+static void check_visits(const struct cta *c) {
+  const struct known leaving = {c->leaving, {0}, c->thread[0].known.who};
+  for (uint32_t i = 0; i < c->visits; i++) {
+    const struct visit *v = &c->visit[i];
+    if (known_seen(&leaving, K_OBSERVED, v->who, v->time) ||
+        known_seen(&leaving, K_EXECUTED, v->who, v->time))
+      continue;
+    finding_at(LOOM_EXITED_CTA, v->site, v->from, v->thread, 0,
+               "nothing keeps CTA %u from exiting before this arrival on its barrier", c->rank);
+  }
+}
+
 static void cta_exit(struct cta *c) {
+  check_visits(c);
   check_visitors(c);
   c->exited = 1;
   struct launch *n = c->launch;
@@ -286,8 +300,18 @@ static void check_bulk_stores(struct thread *t) {
              "the thread exits without having waited until shared memory was read");
 }
 
+static void check_accumulators(const struct thread *t) {
+  for (uint32_t i = 0; i < t->accumulators; i++)
+    if (t->accumulator[i]->in_flight) {
+      finding_at(LOOM_REGISTER_HAZARD, t->accumulator[i]->site, t->cta, t->index, 0,
+                 "the thread exits without having waited for this wgmma");
+      return;
+    }
+}
+
 void thread_exited(struct thread *t) {
   check_bulk_stores(t);
+  check_accumulators(t);
   gather_add(&t->cta->launch->end_gather, t, ~0u);
   if (t->cta->cluster->size > 1) {
     const struct view v = known_view(t);
@@ -323,6 +347,7 @@ static void cta_free(struct cta *c) {
     free(c->cluster);
   }
   gather_free(&c->cluster_gather);
+  free(c->visit);
   free(c->mbarrier);
   free(c->mbarrier_at);
   free(c->meeting);

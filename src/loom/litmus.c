@@ -101,23 +101,27 @@ PROGRAMS(DECLARE)
 /* The one program whose forms differ in the launch: three CTAs on two SMs, or two. */
 #define MENDED_CTAS(ctas, sms) ((sms) && (ctas) > (sms) ? (sms) : (ctas))
 
+#define PROTOCOL(id, form, label_, text, ranks_, sms_, once, strict_, lenient_, kind_)             \
+  static const struct loom_protocol form##_##id = {.name = label_,                                 \
+                                                   .summary = text,                                \
+                                                   .run = run,                                     \
+                                                   .context = &scene_##id##_##form,                \
+                                                   .ranks = ranks_,                                \
+                                                   .sms = sms_,                                    \
+                                                   .looks_once = once,                             \
+                                                   .strict = strict_,                              \
+                                                   .lenient = lenient_,                            \
+                                                   .kind = kind_};
+
 #define DEFINE(id, label, ranks, ctas, sms, strict, lenient, kind, text)                           \
   static const struct scene scene_##id##_broken = {&litmus_##id##_broken, ctas,                    \
                                                    (sms) ? SMEM_ALONE : SMEM_BYTES};               \
   static const struct scene scene_##id##_mended = {&litmus_##id##_mended, MENDED_CTAS(ctas, sms),  \
                                                    (sms) ? SMEM_ALONE : SMEM_BYTES};               \
-  static const struct loom_protocol broken_##id = {"litmus-" label "-broken",                      \
-                                                   text,                                           \
-                                                   run,                                            \
-                                                   &scene_##id##_broken,                           \
-                                                   ranks,                                          \
-                                                   sms,                                            \
-                                                   LOOM_##strict,                                  \
-                                                   LOOM_##lenient,                                 \
-                                                   LOOM_##kind};                                   \
-  static const struct loom_protocol mended_##id = {"litmus-" label,      text,       run,          \
-                                                   &scene_##id##_mended, ranks,      sms,          \
-                                                   LOOM_CLEAN,           LOOM_CLEAN, LOOM_##kind};
+  PROTOCOL(id, broken, "litmus-" label "-broken", text, ranks, sms,                                \
+           LOOM_##strict == LOOM_FLAGGED_ONCE, LOOM_##strict, LOOM_##lenient, LOOM_##kind)         \
+  PROTOCOL(id, mended, "litmus-" label, text, ranks, sms, LOOM_##strict == LOOM_FLAGGED_ONCE,      \
+           LOOM_CLEAN, LOOM_CLEAN, LOOM_##kind)
 PROGRAMS(DEFINE)
 
 void loom_litmus_register(void) {

@@ -154,6 +154,21 @@ void loom_mbarrier_arrive(struct loom_site *site, struct smem bar, uint32_t arri
   arrive(site, t->cta, m, arrivals, bytes);
 }
 
+/* Remembers that the running thread came to another CTA: the last time for each thread and site. */
+static void visit_add(struct cta *cta, struct loom_site *site) {
+  const struct thread *t = L.current;
+  uint32_t i = 0;
+  while (i < cta->visits && (cta->visit[i].who != t->known.who || cta->visit[i].site != site))
+    i++;
+  if (i == cta->visits_capacity) {
+    cta->visits_capacity = i ? i * 2 : 8;
+    cta->visit = realloc(cta->visit, cta->visits_capacity * sizeof *cta->visit);
+    if (!cta->visit) abort();
+  }
+  if (i == cta->visits) cta->visits++;
+  cta->visit[i] = (struct visit){t->known.who, t->known.own[K_OBSERVED], t->index, t->cta, site};
+}
+
 void loom_mbarrier_arrive_remote(struct loom_site *site, struct dsmem bar, uint32_t bytes,
                                  int scope) {
   enter(site);
@@ -172,6 +187,7 @@ void loom_mbarrier_arrive_remote(struct loom_site *site, struct dsmem bar, uint3
   if (cta == t->cta) {
     gather_add(&m->gather, t, pass_mask(1));
   } else {
+    visit_add(cta, site);
     gather_executed(&m->gather, t);
     if (scope >= LOOM_SCOPE_cluster) gather_add(&m->cluster, t, pass_mask(0));
   }

@@ -84,6 +84,7 @@ struct accumulator {
   float *d;
   uint32_t count, group; /* group: the last one that uses it */
   int in_flight;
+  struct loom_site *site; /* of that last one */
   float value[128];
 };
 
@@ -199,6 +200,12 @@ struct cluster {
   struct cta **cta;
 };
 
+struct visit {
+  uint32_t who, time, thread;
+  const struct cta *from;
+  struct loom_site *site;
+};
+
 struct cta {
   uint32_t id, gpu, index, rank; /* id: over the run; index: in the grid; rank: in the cluster */
   struct launch *launch;
@@ -217,6 +224,8 @@ struct cta {
   struct gather cluster_gather; /* what passes between its own threads at a cluster barrier */
   struct view cluster_done;
   struct view leaving; /* what its exited threads knew */
+  struct visit *visit; /* arrivals from other CTAs of the cluster */
+  uint32_t visits, visits_capacity;
 };
 
 struct launch {

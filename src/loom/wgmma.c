@@ -146,6 +146,7 @@ void loom_wgmma(struct loom_site *site, float *d, uint32_t n, int dtype, uint64_
   const uint32_t i = t->index % 128;
   op->d[i] = accumulator_take(site, d, n / 2);
   op->d[i]->group = w->committed + 1;
+  op->d[i]->site = site;
   op->known[i] = t->known;
   if (!meet(site, w)) return;
   w->building = NULL;

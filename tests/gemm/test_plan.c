@@ -87,15 +87,24 @@ static void tensors_span_the_matrices(void **state) {
             {&p.a, shape->a_mn ? depth : rows, shape->a_mn ? rows : depth, 2},
             {&p.b, shape->b_mn ? depth : cols, shape->b_mn ? cols : depth, 2},
             {&p.c, shape->transposed ? cols : rows, shape->transposed ? rows : cols, f32 ? 4 : 2}};
+        /* C's map ends at the last 16 whole bytes of a line; ordinary stores do the rest */
+        const int64_t piece = 16 / stored[2].element;
+        assert_int_equal(args.result.end, stored[2].line);
+        assert_int_equal(args.result.whole, stored[2].line / piece * piece);
+        assert_int_equal(args.result.lines, stored[2].lines);
+        assert_int_equal(args.result.address.a, p.c.address);
+        assert_int_equal(args.result.stride_bytes, p.c.stride * stored[2].element);
         for (int m = 0; m < 3; m++) {
           const uint64_t element = (uint64_t)stored[m].element;
+          const uint64_t line = m < 2               ? (uint64_t)stored[m].line
+                                : args.result.whole ? args.result.whole
+                                                    : 1;
           assert_int_equal(t[m].address, stored[m].m->address);
-          assert_int_equal(elements_of(&t[m]), (uint64_t)(stored[m].lines * stored[m].line));
-          assert_int_equal(
-              end_of(&t[m], element),
-              stored[m].m->address +
-                  ((uint64_t)((stored[m].lines - 1) * stored[m].m->stride + stored[m].line)) *
-                      element);
+          assert_int_equal(elements_of(&t[m]), (uint64_t)stored[m].lines * line);
+          assert_int_equal(end_of(&t[m], element),
+                           stored[m].m->address +
+                               ((uint64_t)((stored[m].lines - 1) * stored[m].m->stride) + line) *
+                                   element);
           assert_int_equal(t[m].box[0] * element, 128); /* the width of the swizzle */
         }
         assert_true((int64_t)args.depth_steps * GEMM_DEPTH_STEP >= depth);

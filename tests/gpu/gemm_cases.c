@@ -30,9 +30,8 @@ const struct gemm_case gemm_cases[] = {
 const size_t gemm_case_count = sizeof gemm_cases / sizeof *gemm_cases;
 
 const struct gemm_case gemm_toy_cases[] = {
-    {512, 256, 192, 0, 0, 0},
-    {512, 256, 192, 1, 0, 2},
-    {300, 200, 72, 0, 256, 1},
+    {512, 256, 192, 0, 0, 0}, {512, 256, 192, 1, 0, 2}, {300, 200, 72, 0, 256, 1},
+    {301, 203, 72, 0, 0, 1},  {130, 131, 64, 1, 0, 2},
 };
 const size_t gemm_toy_case_count = sizeof gemm_toy_cases / sizeof *gemm_toy_cases;
 

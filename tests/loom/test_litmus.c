@@ -1,6 +1,6 @@
-/* The law: each broken form is flagged in every seed (a form that branches on a word looked at once, in
- * some), with the expected kind among its findings; each mended form is clean in every seed; in the
- * strict reading and in the lenient one. */
+/* The law: each broken form is flagged in every seed (a form that branches on a word looked at
+ * once, in some), with the expected kind among its findings; each mended form is clean in every
+ * seed; in the strict reading and in the lenient one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +19,15 @@ static int check(const struct loom_protocol *p, int lenient, int seeds, int verb
     const int n = loom_protocol_run(p, &options, &config);
     if (n < 0) return printf("FAIL %s: the world could not begin\n", p->name), 1;
     flagged += n > 0;
-    for (int i = 0; i < n; i++) kind_seen |= loom_finding_at(i)->kind == p->kind;
+    for (int i = 0; i < n; i++)
+      kind_seen |= loom_finding_at(i)->kind == p->kind;
     if (first_odd < 0 && (expected == LOOM_FLAGGED ? n == 0 : expected == LOOM_CLEAN && n > 0)) {
       first_odd = seed;
       if (n) snprintf(odd, sizeof odd, "%s", loom_finding_at(0)->text);
     }
     if (verbose && seed == 0)
-      for (int i = 0; i < n; i++) printf("    %s\n", loom_finding_at(i)->text);
+      for (int i = 0; i < n; i++)
+        printf("    %s\n", loom_finding_at(i)->text);
   }
   const int good = expected == LOOM_CLEAN     ? flagged == 0
                    : expected == LOOM_FLAGGED ? flagged == seeds && kind_seen

@@ -34,13 +34,24 @@ enum {
 #define GEMM_SHARED_BYTES(blocks, cols, stages)                                                    \
   (((stages) * (2 * (blocks) + (cols) / 64) + GEMM_STAGING_BLOCKS) * GEMM_BLOCK_BYTES + (stages)*16)
 
+/* C as it is stored: lines of elements that are contiguous. A tensor store writes whole pieces of
+ * 16 bytes, also where the tensor ends inside one (seen on an H200; PTX says nothing), so the map
+ * of C ends at the last whole piece of a line, and what is left goes by ordinary stores. */
+struct gemm_result {
+  struct gmem address;
+  uint64_t stride_bytes;
+  uint32_t lines;
+  uint32_t whole, end; /* elements of a line: in whole pieces, in all */
+};
+
 struct gemm_args {
   /* K-major operands: 2-D [rows, depth], boxes of 64 of depth by the rows that one CTA loads.
-   * MN-major ones: 2-D [depth, rows] with boxes of 64 by 64, or, where `wide`, 3-D [rows / 64,
-   * depth, 64], which takes one load instead of one every 64 rows and needs rows % 64 == 0. C:
-   * boxes of 128 bytes by 64. */
+   * MN-major ones: 2-D [depth, rows] with boxes of 64 by 64, or, where `wide`, 3-D
+   * [rows / 64, depth, 64], which takes one load instead of one every 64 rows and needs
+   * rows % 64 == 0. C: boxes of 128 bytes by 64 (32 where it is transposed and f32). */
   struct tensor_map a, b, c;
   struct gemm_schedule schedule; /* in tiles of a cluster */
+  struct gemm_result result;
   uint32_t depth_steps;
   uint32_t a_wide, b_wide;
   uint32_t f32_out; /* C is f32, else bf16 */

@@ -2,8 +2,8 @@
  * elected thread keeps a ring of stages filled by tensor copies, multicasting its half of the
  * shared operand; two warpgroups multiply with wgmma and write their results through shared memory.
  * It knows shapes, the schedule and the wrappers of ptx/, and nothing of what the matrices mean. An
- * instance defines GEMM_SHAPE (gemm.h) and GEMM_NAME, and includes this file once; without a name it
- * gets gemm_kernel() alone, for a kernel of its own. */
+ * instance defines GEMM_SHAPE (gemm.h) and GEMM_NAME, and includes this file once; without a name
+ * it gets gemm_kernel() alone, for a kernel of its own. */
 #include <assert.h>
 
 #include "device/gemm/gemm.h"
@@ -273,38 +273,59 @@ DEV void staging_close(struct gemm_writer *w) {
   w->turn ^= 1;
 }
 
+/* The elements of C's lines behind the last whole 16 bytes, where a written block of `lines` lines
+ * of 128 bytes, from element x of line y, holds them. Reads what staging_close() has published. */
+DEV void write_tail(const struct gemm_result *result, uint32_t f32_out, struct smem block,
+                    uint32_t x, uint32_t y, uint32_t lines, uint32_t thread) {
+  const uint32_t size = f32_out ? 4 : 2, first = result->whole - x;
+  if (result->whole == result->end || result->whole < x || first * size >= 128) return;
+  if (thread >= lines || y + thread >= result->lines) return;
+  const struct smem from = staged(block, thread, first * size / 16);
+  const struct gmem to = gmem_add(result->address, (y + thread) * result->stride_bytes +
+                                                       (uint64_t)result->whole * size);
+  for (uint32_t at = 0; at < (result->end - result->whole) * size; at += size) {
+    if (f32_out)
+      st_global_u32(gmem_add(to, at), ld_shared_u32(smem_add(from, at)));
+    else
+      st_global_u16(gmem_add(to, at), ld_shared_u16(smem_add(from, at)));
+  }
+}
+
+/* Sends a written block to C, from element x of line y. */
+DEV void write_block(const struct gemm_args *args, const struct gemm_writer *w, struct smem block,
+                     uint32_t x, uint32_t y, uint32_t lines) {
+  if (w->issuer && x < args->result.whole) tensor_store_2d(&args->c, block, (int32_t)x, (int32_t)y);
+  write_tail(&args->result, args->f32_out, block, x, y, lines, w->thread);
+}
+
 /* Writes 64 rows of the tile, from their corner. */
-DEV void write_rows(const struct tensor_map *c, uint32_t f32_out, struct gemm_writer *w,
-                    struct gemm_corner at, const float *sums) {
-  if (f32_out) {
+DEV void write_rows(const struct gemm_args *args, struct gemm_writer *w, struct gemm_corner at,
+                    const float *sums) {
+  if (args->f32_out) {
     UNROLL for (uint32_t n = 0; n < COLS / 32; n++) {
       const struct smem block = staging_open(w);
       stage_f32(block, w->thread, sums + n * 16);
       staging_close(w);
-      if (w->issuer) {
-        const uint32_t col = at.col + n * 32;
-        if (TRANSPOSED) {
-          tensor_store_2d(c, block, at.row, col);
-          tensor_store_2d(c, smem_add(block, GEMM_BLOCK_BYTES / 2), at.row + 32, col);
-        } else {
-          tensor_store_2d(c, block, col, at.row);
-        }
-        bulk_commit();
+      const uint32_t col = at.col + n * 32;
+      if (TRANSPOSED) {
+        write_block(args, w, block, at.row, col, 32);
+        write_block(args, w, smem_add(block, GEMM_BLOCK_BYTES / 2), at.row + 32, col, 32);
+      } else {
+        write_block(args, w, block, col, at.row, 64);
       }
+      if (w->issuer) bulk_commit();
     }
   } else {
     UNROLL for (uint32_t n = 0; n < COLS / 64; n++) {
       const struct smem block = staging_open(w);
       stage_bf16(block, w->thread, sums + n * 32);
       staging_close(w);
-      if (w->issuer) {
-        const uint32_t col = at.col + n * 64;
-        if (TRANSPOSED)
-          tensor_store_2d(c, block, at.row, col);
-        else
-          tensor_store_2d(c, block, col, at.row);
-        bulk_commit();
-      }
+      const uint32_t col = at.col + n * 64;
+      if (TRANSPOSED)
+        write_block(args, w, block, at.row, col, 64);
+      else
+        write_block(args, w, block, col, at.row, 64);
+      if (w->issuer) bulk_commit();
     }
   }
 }
@@ -326,7 +347,7 @@ DEV void consume(const struct gemm_args *args, struct gemm_shared shared, uint32
     struct gemm_corner corner = gemm_corner(&args->schedule, index, rank);
     corner.row += consumer * BLOCKS * 64;
     UNROLL for (uint32_t i = 0; i < BLOCKS; i++) {
-      write_rows(&args->c, args->f32_out, &writer, corner, sums[i]);
+      write_rows(args, &writer, corner, sums[i]);
       corner.row += 64;
     }
   }
@@ -344,16 +365,15 @@ DEV void gemm_kernel(const struct gemm_args *args) {
       mbarrier_init(smem_add(shared.full, s * 8), 1);                 /* the producer */
       mbarrier_init(smem_add(shared.empty, s * 8), 2 * GEMM_CLUSTER); /* all consumers */
     }
-    /* The barriers' initial state, before the other CTA's arrivals and multicasts. */
+    /* The barriers' initial state, before the arrivals and multicasts of both CTAs: it is all that
+     * the relaxed barrier has to hand over. */
     fence_mbarrier_init(gemm_barriers);
   }
-  cluster_sync();
+  cluster_arrive_relaxed();
+  cluster_wait();
   if (warpgroup == 0) {
     setmaxnreg_dec(PRODUCER_REGISTERS);
-    if (warp_index() == 0) {
-      if (elect_one()) produce(args, shared, rank, cluster, clusters);
-      warp_sync();
-    }
+    if (warp_index() == 0 && elect_one()) produce(args, shared, rank, cluster, clusters);
   } else {
     setmaxnreg_inc(CONSUMER_REGISTERS);
     consume(args, shared, warpgroup - 1, rank, cluster, clusters);

@@ -38,7 +38,6 @@ WEFT_KERNEL_CLUSTER(LITMUS(remote_arrive), 64, 2, struct litmus_args, args) {
     }
     st_global_u32(gmem_add(args.out, 4 * (32 * cluster_rank() + lane_index())), sum);
   }
-  warp_sync(); /* barrier.cluster wants whole warps */
   cluster_sync();
 }
 

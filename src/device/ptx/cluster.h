@@ -1,6 +1,7 @@
 /* Clusters: the address of another CTA's shared memory (PTX "mapa") and the barrier of all threads
  * of the cluster (PTX "barrier.cluster"), whose arrive releases and whose wait acquires at cluster
- * scope. A CTA must not exit while others may still reach its shared memory. */
+ * scope. Not .aligned: lanes may come to it apart. A CTA must not exit while others may still reach its
+ * shared memory. */
 #ifndef WEFT_DEVICE_PTX_CLUSTER_H
 #define WEFT_DEVICE_PTX_CLUSTER_H
 
@@ -16,14 +17,14 @@ DEV struct dsmem cluster_map(struct smem p, uint32_t rank) {
 }
 
 DEV void cluster_arrive(void) {
-  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive;" ::: "memory");
 }
 /* Orders nothing: for a barrier that only keeps CTAs alive or in step. */
 DEV void cluster_arrive_relaxed(void) {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
 DEV void cluster_wait(void) {
-  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait;" ::: "memory");
 }
 DEV void cluster_sync(void) {
   cluster_arrive();

@@ -196,24 +196,27 @@ WEFT_KERNEL_CLUSTER(wrapper_tensor_multicast, 128, 2, struct wrapper_args, args)
   cluster_sync();
 }
 
-/* Stores raw shared memory through a map of `out`: inside, and across the edges. With a flag in the
- * parameter it also adds the same again to the first box. */
+/* Stores raw shared memory through a map of `out`: one box of 16 lines, inside the tensor of 30
+ * lines and a bit less than two boxes, or across an edge. Parameter: bytes of the box, its columns
+ * (from bit 16), and which (from bit 24): 0 inside, 1 right, 2 left, 3 below, 4 above; 5 inside,
+ * and then the same added to it. */
 WEFT_KERNEL(wrapper_tensor_store_2d, 128, struct wrapper_args, args) {
   const uint32_t bytes = args.parameter & 0xffffu, wide = args.parameter >> 16 & 0xffu;
-  const uint32_t add = args.parameter >> 24;
-  for (uint32_t i = thread_index() * 16; i < 3 * bytes; i += 128 * 16)
+  const uint32_t which = args.parameter >> 24;
+  for (uint32_t i = thread_index() * 16; i < bytes; i += 128 * 16)
     st_shared_u32x4(data_at(i), ld_global_u32x4(gmem_add(args.in, i)));
   /* the stores above, before the tensor stores that read them */
   fence_proxy_async_shared_cta(wrapper_store_source);
   bar_sync(0, 128);
   if (thread_index() == 0) {
-    tensor_store_2d(&args.map, data_at(0), 0, 0);
-    tensor_store_2d(&args.map, data_at(bytes), (int32_t)(wide + wide / 2), 10);
-    tensor_store_2d(&args.map, data_at(2 * bytes), -(int32_t)(wide / 2), 20);
+    const int32_t half = (int32_t)(wide / 2);
+    const int32_t x = which == 1 ? (int32_t)wide + half : which == 2 ? -half : 0;
+    const int32_t y = which == 3 ? 25 : which == 4 ? -5 : 3;
+    tensor_store_2d(&args.map, data_at(0), x, y);
     bulk_commit();
     bulk_wait_group(0);
-    if (add) {
-      tensor_reduce_add_2d(&args.map, data_at(0), 0, 0);
+    if (which == 5) {
+      tensor_reduce_add_2d(&args.map, data_at(0), x, y);
       bulk_commit();
       bulk_wait_group(0);
     }

@@ -47,6 +47,9 @@ static const struct {
                 {"32", CUDA_SWIZZLE_32, 32},
                 {"64", CUDA_SWIZZLE_64, 64},
                 {"128", CUDA_SWIZZLE_128, 128}};
+/* Where a box lies, as the store kernel counts. */
+static const char *const boxes[] = {"inside", "right", "left", "below", "above", "inside"};
+enum { BOX_RIGHT = 1, BOX_REDUCED = 5 };
 enum { SWIZZLES = sizeof swizzles / sizeof *swizzles, BOX_LINES = 16 };
 
 /* A 2-D tensor of two boxes and a bit less, with padded lines. */
@@ -76,12 +79,19 @@ static void add_tensor_tests(struct list *list) {
       test = add(list, "wrapper_tensor_load_2d", 128, 1, 1024 + 4 * box, FILL_BYTES,
                  bytes_2d(&tensor), 4 * box, "tensor_load_2d/%s/%s", type, name);
       test->map = MAP_IN, test->tensor = tensor, test->parameter = box | wide << 16;
-      for (uint32_t sum = 0; sum < 2; sum++) {
-        test = add(list, "wrapper_tensor_store_2d", 128, 1, 1024 + 3 * box, fill, 3 * box,
-                   bytes_2d(&tensor), "tensor_%s_2d/%s/%s", sum ? "reduce" : "store", type, name);
+      for (uint32_t which = 0; which <= BOX_REDUCED; which++) {
+        test = add(list, "wrapper_tensor_store_2d", 128, 1, 1024 + box, fill, box,
+                   bytes_2d(&tensor), "tensor_%s_2d/%s/%s/%s",
+                   which == BOX_REDUCED ? "reduce" : "store", type, name, boxes[which]);
         test->map = MAP_OUT, test->tensor = tensor;
-        test->parameter = box | wide << 16 | sum << 24;
+        test->parameter = box | wide << 16 | which << 24;
       }
+      /* the tensor ends with a whole piece of 16 bytes */
+      test = add(list, "wrapper_tensor_store_2d", 128, 1, 1024 + box, fill, box, bytes_2d(&tensor),
+                 "tensor_store_2d/%s/%s/right_whole", type, name);
+      test->map = MAP_OUT, test->tensor = tensor;
+      test->tensor.dims[0] = wide + wide / 2 + (f32 ? 4 : 8);
+      test->parameter = box | wide << 16 | BOX_RIGHT << 24;
     }
     /* as an MN-major operand is loaded: lines of one swizzle width, blocks of 20 lines */
     const uint32_t line = swizzles[s].line_bytes, wide = line / 2;
