@@ -301,21 +301,24 @@ typedef struct weft_ce_config {
   int32_t threads;          /* CPU: threads of this rank; 0: WEFT_NUM_THREADS, else cores / ranks */
   int32_t x_sharded;        /* reserved, 0 */
   int32_t bias;             /* reserved, 0 */
-  int32_t reserved;         /* 0 */
+  int32_t device;           /* weft_device; AUTO: the team's, or the CPU without a team */
 } weft_ce_config;
 
 #define WEFT_CE_CONFIG_INIT                                                                        \
   {                                                                                                \
     sizeof(weft_ce_config), 0, 0, 0, 0, 0, -100, 0, NULL, 0, 0.0f, 0, WEFT_F32,                    \
         WEFT_DTYPE_DEFAULT, WEFT_I64, WEFT_DTYPE_DEFAULT, WEFT_DTYPE_DEFAULT, WEFT_DX_ALL_REDUCE,  \
-        1, 0, 0, 0, 0, 0                                                                           \
+        1, 0, 0, 0, 0, WEFT_DEVICE_AUTO                                                            \
   }
 
 typedef struct weft_ce_plan weft_ce_plan;
 
 /** Makes a plan. Collective over `comm`, whose ranks' configs are compared: a mismatch is
- * WEFT_ERR_MISMATCH on every rank. `comm` may be NULL: one rank on the CPU, without a team. The
- * plan holds its workspace until it is destroyed and must not outlive the team. Errors: ARGUMENT,
+ * WEFT_ERR_MISMATCH on every rank. `comm` may be NULL: one rank without a team, on the device
+ * that the config names. The plan holds its workspace until it is destroyed and must not outlive
+ * the team. A plan on a GPU without a team is on the device of the thread's current CUDA context,
+ * or the first one where there is none; every call may come with any context current, and leaves it
+ * so. A plan can't be made while a stream of the device is being captured. Errors: ARGUMENT,
  * UNSUPPORTED, MEMORY, WORKSPACE, MISMATCH, PEER, TIMEOUT, ABORTED. */
 WEFT_API weft_status weft_ce_plan_create(weft_comm *comm, const weft_ce_config *config,
                                          weft_ce_plan **plan);
@@ -360,6 +363,13 @@ WEFT_API weft_status weft_ce_plan_query(const weft_ce_config *config,
 
 /** The same for a plan that exists. */
 WEFT_API weft_status weft_ce_plan_info_get(const weft_ce_plan *plan, weft_ce_plan_info *info);
+
+/** What went wrong while calls of the plan ran on a GPU (bad targets, timeouts), without
+ * synchronising with the device: seen once the kernel that found it has ended. With a team, the
+ * team's state, as weft_comm_async_error(); without one, the plan's own, which lasts as long as the
+ * plan and counts up. On CPUs a plan without a team has nothing to tell, since its calls return
+ * their errors. Not collective. */
+WEFT_API weft_status weft_ce_plan_async_error(weft_ce_plan *plan, weft_async_error *error);
 
 /** Releases a plan. Not collective; its last call must have ended on every rank (a later call of
  * weft_comm_barrier() shows that). NULL is allowed. */

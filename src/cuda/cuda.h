@@ -37,11 +37,15 @@ struct cuda_launch_config;
   X(cuDevicePrimaryCtxRelease, 11000, (int device))                                                \
   X(cuCtxSetCurrent, 4000, (cuda_context context))                                                 \
   X(cuCtxGetCurrent, 4000, (cuda_context * context))                                               \
+  X(cuCtxGetDevice, 2000, (int *device))                                                           \
   X(cuCtxSynchronize, 2000, (void))                                                                \
   X(cuMemAlloc, 3020, (cuda_address * address, size_t bytes))                                      \
   X(cuMemFree, 3020, (cuda_address address))                                                       \
+  X(cuMemHostAlloc, 2020, (void **pointer, size_t bytes, unsigned flags))                          \
+  X(cuMemFreeHost, 2000, (void *pointer))                                                          \
   X(cuMemcpyHtoD, 3020, (cuda_address to, const void *from, size_t bytes))                         \
   X(cuMemcpyDtoH, 3020, (void *to, cuda_address from, size_t bytes))                               \
+  X(cuMemcpyAsync, 4000, (cuda_address to, cuda_address from, size_t bytes, cuda_stream stream))   \
   X(cuMemsetD8Async, 3020, (cuda_address to, unsigned char value, size_t n, cuda_stream stream))   \
   X(cuStreamCreate, 2000, (cuda_stream * stream, unsigned flags))                                  \
   X(cuStreamDestroy, 4000, (cuda_stream stream))                                                   \
