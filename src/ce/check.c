@@ -135,6 +135,11 @@ static weft_status check_matrix(const char *name, const void *pointer, int64_t r
                       "args.%s_stride is %" PRId64 ", expected 0 or %" PRId64
                       " (hidden) to 2^31 − 1",
                       name, stride, hidden);
+  if (rows > 1 && weft__stride(stride, hidden) > ((int64_t)1 << 58) / rows)
+    return weft__fail(WEFT_ERR_ARGUMENT,
+                      "args.%s_stride is %" PRId64 ": %" PRId64
+                      " rows of that reach past all memory, expected less than 2^58 elements",
+                      name, stride, rows);
   const int64_t count = rows > 0 ? (rows - 1) * weft__stride(stride, hidden) + hidden : 0;
   return check_array(name, pointer, count, weft__dtype_bytes(dtype), needed, out);
 }

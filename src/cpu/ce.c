@@ -269,7 +269,7 @@ static weft_status run(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_a
   call.state = (weft__cpu_ce *)plan->state;
   call.args = args;
   const float t = args->temperature;
-  call.scale = (weft__logit_scale){t, 1.0f / t, plan->config.softcap};
+  call.scale = (weft__logit_scale){1.0f / t, plan->config.softcap};
   weft__blas_enter();
   const weft_status status = run_phase(&call, phase);
   weft__blas_leave();

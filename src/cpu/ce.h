@@ -4,10 +4,10 @@
  * the vocabulary is a tile of rows of W; the unit of tokens is a block of rows. Data of a wave:
  *
  *   x [chunk, Hp] f32      the chunk's hidden states, converted, zero-padded rows
- *   z [tile][chunk, ld]    logits, then in place their gradients
+ *   z [tile][chunk, ld]    products x·wᵀ, then in place the gradients of their logits
  *   tile_stats [tile][chunk]
  *
- *   logits phase   (block, tile)   z = x·w_tileᵀ, statistics or gradient of each row
+ *   logits phase   (block, tile)   z = x·w_tileᵀ, then statistics or gradient of each row
  *   weights phase  (tile, columns) dw_tile (+)= zᵀ·x
  *   inputs phase   (block, columns) dx (+)= z·w
  *
@@ -95,7 +95,7 @@ typedef struct weft__cpu_call {
   int64_t first_tile, tiles;   /* the wave */
   int64_t block_rows, blocks;
   int64_t columns, column_blocks; /* of the weights or inputs phase */
-  bool keep_logits;               /* the logits phase leaves z in its tile */
+  bool keep_logits;               /* the logits phase leaves the products in their tile */
   bool first_wave;                /* dX is written, not added to */
   bool add_to_dw;
   /* [tokens] of the chunk, final over the team; NULL while they are being found. With them, the

@@ -9,6 +9,13 @@ static float upstream(const float *gradient, int64_t token) {
   return gradient != NULL ? gradient[token] : 0.0f;
 }
 
+/* dz/da of a logit: c'/T, where c' = 1 / cosh² as in rows_body.h. */
+static float slope_at(float a, const weft__logit_scale *scale) {
+  if (!(scale->cap > 0.0f)) return scale->inverse_temperature;
+  const float e = expf(-2.0f * fabsf(a / scale->cap));
+  return 4.0f * e / ((1.0f + e) * (1.0f + e)) * scale->inverse_temperature;
+}
+
 void weft__cpu_gradient_rows(const weft__cpu_call *call, int64_t tile, int64_t first_row,
                              int64_t rows, float *z) {
   const weft__cpu_layout *l = &call->state->layout;
@@ -26,20 +33,12 @@ void weft__cpu_gradient_rows(const weft__cpu_call *call, int64_t tile, int64_t f
     const float g_nll = upstream(call->args->g_nll, token);
     const float g_entropy = upstream(call->args->g_entropy, token);
     const float g_lse = upstream(call->args->g_lse, token);
-    const float log_s = logf(s.s), entropy = log_s - s.t / s.s;
-    const weft__row_gradient g = {s.m, log_s, 1.0f / s.s, g_nll + g_lse - g_entropy * entropy,
-                                  -g_entropy};
+    const weft__row_gradient g = {s.m, 1.0f / s.s, s.t / s.s, g_nll + g_lse, g_entropy};
     const int64_t local = target - first_id;
-    const float z_target = local >= 0 && local < columns ? row[local] : 0.0f;
+    const bool here = local >= 0 && local < columns;
+    const float slope = here ? slope_at(row[local], &call->scale) : 0.0f;
     call->state->rows->gradient(row, columns, &call->scale, &g);
-    if (local >= 0 && local < columns) {
-      float slope = call->scale.inverse_temperature;
-      if (call->scale.cap > 0.0f) {
-        const float u = z_target * call->scale.temperature / call->scale.cap;
-        slope *= 1.0f - u * u;
-      }
-      row[local] -= g_nll * slope;
-    }
+    if (here) row[local] -= g_nll * slope;
   }
 }
 

@@ -26,6 +26,16 @@ static int64_t aligned(int64_t bytes) {
   return (int64_t)weft__align((size_t)bytes);
 }
 
+/* Bytes of a × b elements; what no memory holds counts as LARGEST, of which a few add up safely. */
+static const int64_t largest_bytes = (int64_t)1 << 56;
+static int64_t sized(int64_t a, int64_t b, int64_t element) {
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(a, b, &bytes) || __builtin_mul_overflow(bytes, element, &bytes) ||
+      bytes > largest_bytes)
+    return largest_bytes;
+  return aligned(bytes);
+}
+
 /* Splits `tokens` into the fewest chunks of at most `largest`, of nearly the same size. */
 static int64_t balanced(int64_t tokens, int64_t largest) {
   if (tokens <= largest) return tokens;
@@ -47,22 +57,21 @@ static void add_up(const request *r, weft__cpu_layout *l) {
   const int64_t chunk = most_of(most_of(l->loss_chunk, l->kept_chunk), l->gradient_chunk);
   const int64_t rows = weft__cpu_padded(l, chunk);
   const int64_t z_row = l->tile_ld * 4;
-  l->x_bytes = aligned(rows * l->padded_hidden * 4);
-  l->z_bytes = aligned(most_of(l->tiles * weft__cpu_padded(l, l->kept_chunk),
-                               l->wave_tiles * weft__cpu_padded(l, l->gradient_chunk)) *
-                       z_row);
-  l->tile_stats_bytes =
-      aligned(l->tiles * most_of(l->loss_chunk, l->kept_chunk) * (int64_t)sizeof(weft__stats));
-  l->stats_bytes = aligned(m * (int64_t)sizeof(weft__stats));
-  const int64_t stats_block = least_of(m, WEFT__EXCHANGE_TOKENS) * (int64_t)sizeof(weft__stats);
-  l->gathered_bytes = r->ranks > 1 ? aligned(r->ranks * most_of(stats_block, h * 4)) : 0;
-  l->target_bytes = aligned(chunk * 8);
+  const int64_t stats = (int64_t)sizeof(weft__stats);
+  l->x_bytes = sized(rows, l->padded_hidden, 4);
+  l->z_bytes = most_of(sized(l->tiles, weft__cpu_padded(l, l->kept_chunk), z_row),
+                       sized(l->wave_tiles, weft__cpu_padded(l, l->gradient_chunk), z_row));
+  l->tile_stats_bytes = sized(l->tiles, most_of(l->loss_chunk, l->kept_chunk), stats);
+  l->stats_bytes = sized(m, 1, stats);
+  const int64_t stats_block = least_of(m, WEFT__EXCHANGE_TOKENS) * stats;
+  l->gathered_bytes = r->ranks > 1 ? sized(r->ranks, most_of(stats_block, h * 4), 1) : 0;
+  l->target_bytes = sized(chunk, 1, 8);
   l->scratch_bytes =
       aligned(l->tile_rows * l->padded_hidden * 4) +
       most_of(aligned(least_of(rows, WEFT__BLOCK_ROWS) * z_row), aligned(l->padded_hidden * 4)) +
       aligned(16 * l->padded_hidden * 4);
   l->dx_buffer = r->dx && (r->ranks > 1 || c->dx_dtype != WEFT_F32);
-  l->dx_bytes = l->dx_buffer ? aligned(m * h * 4) : 0;
+  l->dx_bytes = l->dx_buffer ? sized(m, h, 4) : 0;
   l->symmetric_bytes = r->ranks > 1 ? l->dx_bytes : 0;
   l->local_bytes = l->x_bytes + l->z_bytes + l->tile_stats_bytes + l->stats_bytes +
                    l->gathered_bytes + l->target_bytes + l->threads * l->scratch_bytes +
@@ -83,16 +92,37 @@ static void shrink(const request *r, weft__cpu_layout *l) {
   l->wave_tiles = l->gradient_chunk > 0 ? least_of(l->tiles, 1) : 0;
 }
 
-/* Grows *value through `steps` candidates (largest first) to the first that fits the budget. */
+static bool fits(const request *r, weft__cpu_layout *l, int64_t *value, int64_t candidate,
+                 int64_t budget) {
+  *value = candidate;
+  return total(r, l) <= budget;
+}
+
+/* Grows *value to the largest that fits the budget, of `largest` and its halves (step 0) or of
+ * `largest` and the multiples of `step` below it. The total never falls as *value grows. */
 static void grow(const request *r, weft__cpu_layout *l, int64_t *value, int64_t largest,
                  int64_t step, int64_t budget) {
   const int64_t fallback = *value;
-  for (int64_t candidate = largest; candidate > fallback;) {
-    *value = candidate;
-    if (total(r, l) <= budget) return;
-    candidate = step > 0 ? (candidate - 1) / step * step : candidate / 2;
+  if (largest <= fallback || fits(r, l, value, largest, budget)) {
+    *value = most_of(largest, fallback);
+    return;
   }
-  *value = fallback;
+  if (step == 0) {
+    int64_t half = largest / 2;
+    while (half > fallback && !fits(r, l, value, half, budget))
+      half /= 2;
+    *value = most_of(half, fallback);
+    return;
+  }
+  int64_t good = fallback / step, bad = (largest - 1) / step + 1; /* in steps */
+  while (bad - good > 1) {
+    const int64_t middle = good + (bad - good) / 2;
+    if (fits(r, l, value, middle * step, budget))
+      good = middle;
+    else
+      bad = middle;
+  }
+  *value = most_of(good * step, fallback);
 }
 
 static void grow_backward(const request *r, weft__cpu_layout *l, int64_t budget) {

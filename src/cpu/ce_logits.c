@@ -85,15 +85,17 @@ static const float *tile_weights(const weft__cpu_call *call, int64_t tile, float
   return scratch;
 }
 
+/* Statistics of a block's products a. They stay as they are where `z` is another row's room: the
+ * gradient of a capped logit needs them. With z NULL each row turns into its logits. */
 static void statistics_rows(const weft__cpu_call *call, int64_t tile, int64_t first_row,
-                            int64_t rows, float *z) {
+                            int64_t rows, float *a, float *z) {
   const weft__cpu_layout *l = &call->state->layout;
   const int64_t columns = weft__cpu_tile_rows(call, tile);
   const int64_t first_id = call->plan->config.vocab_start + tile * l->tile_rows;
   for (int64_t i = 0; i < rows; i++) {
-    float *row = z + i * l->tile_ld;
+    float *products = a + i * l->tile_ld, *row = z != NULL ? z : products;
     weft__stats *out = &call->state->tile_stats[tile * call->tokens + first_row + i];
-    call->state->rows->statistics(row, columns, &call->scale, out);
+    call->state->rows->statistics(products, row, columns, &call->scale, out);
     const int64_t local = call->state->target[first_row + i] - first_id;
     if (local >= 0 && local < columns) out->z_target = row[local];
   }
@@ -109,27 +111,24 @@ static void logits_item(void *job, int64_t item, int thread) {
   if (rows > WEFT__BLOCK_ROWS) rows = WEFT__BLOCK_ROWS;
   float *scratch = weft__cpu_scratch(call, thread);
   const float *w = tile_weights(call, tile, scratch, &ld);
-  /* Forward looks at a block's logits once, so they stay in the thread's scratch. */
-  float *z = call->row_stats == NULL && !call->keep_logits
-                 ? scratch + l->tile_rows * l->padded_hidden
+  /* Forward looks at a block's products once, so they stay in the thread's scratch. */
+  float *room = scratch + l->tile_rows * l->padded_hidden;
+  float *a = call->row_stats == NULL && !call->keep_logits
+                 ? room
                  : weft__cpu_tile(call, in_wave) + first_row * l->tile_ld;
   const float *x = call->state->x + first_row * l->padded_hidden;
   if (call->state->blas_logits) {
     weft__sgemm(false, true, weft__cpu_padded(l, rows), l->tile_rows, l->padded_hidden, x,
-                l->padded_hidden, w, ld, 0.0f, z, l->tile_ld);
+                l->padded_hidden, w, ld, 0.0f, a, l->tile_ld);
   } else {
     float *panel = scratch + (l->scratch_bytes / 4 - 16 * l->padded_hidden);
-    call->state->rows->product(z, l->tile_ld, x, l->padded_hidden, rows, w, ld, l->tile_rows,
+    call->state->rows->product(a, l->tile_ld, x, l->padded_hidden, rows, w, ld, l->tile_rows,
                                l->padded_hidden, panel);
   }
-  if (call->row_stats == NULL) {
-    statistics_rows(call, tile, first_row, rows, z);
-    return;
-  }
-  const int64_t columns = weft__cpu_tile_rows(call, tile);
-  for (int64_t i = 0; i < rows; i++)
-    call->state->rows->logits(z + i * l->tile_ld, columns, &call->scale);
-  weft__cpu_gradient_rows(call, tile, first_row, rows, z);
+  if (call->row_stats == NULL)
+    statistics_rows(call, tile, first_row, rows, a, call->keep_logits ? room : NULL);
+  else
+    weft__cpu_gradient_rows(call, tile, first_row, rows, a);
 }
 
 void weft__cpu_logits_phase(weft__cpu_call *call) {

@@ -38,7 +38,9 @@ weft__stats weft__stats_merge(weft__stats a, weft__stats b) {
   }
   weft__stats r;
   r.m = a.m > b.m ? a.m : b.m;
-  const float da = a.m - r.m, db = b.m - r.m; /* one of them is 0 */
+  float da = a.m - r.m, db = b.m - r.m;           /* one of them is 0 */
+  if (da < WEFT__FAR_BELOW) da = WEFT__FAR_BELOW; /* da·s must not become infinite */
+  if (db < WEFT__FAR_BELOW) db = WEFT__FAR_BELOW;
   const float ea = expf(da), eb = expf(db);
   r.s = a.s * ea + b.s * eb;
   r.t = (a.t + da * a.s) * ea + (b.t + db * b.s) * eb;

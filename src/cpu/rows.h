@@ -15,24 +15,28 @@ typedef struct weft__stats {
   float m, s, z_target, t;
 } weft__stats;
 
-/* z = c(a)/T for a row; c is the identity where cap is 0. */
+/* z = c(a)/T for a row of products a; c is the identity where cap is 0. */
 typedef struct weft__logit_scale {
-  float temperature, inverse_temperature, cap;
+  float inverse_temperature, cap;
 } weft__logit_scale;
 
-/* dz = p·(constant + per_logp·log p) · c'/T, where p = e^(z−m)/s and log p = (z−m) − log s */
+/* dz = p·(constant − g_entropy·(d − mean)) · c'/T, where d = z − m, p = e^d/s and mean = t/s: log p
+ * + entropy is d − mean, without the two large numbers log s that would cancel. */
 typedef struct weft__row_gradient {
-  float m, log_s, inverse_s, constant, per_logp;
+  float m, inverse_s, mean, constant, g_entropy;
 } weft__row_gradient;
+
+/* Differences z − m below this count as it: e^(z−m) is 0 long before. */
+#define WEFT__FAR_BELOW (-128.0f)
 
 typedef struct weft__rows {
   const char *isa;
-  /* a → z in place, then the statistics of its n ≥ 1 logits (z_target is left at 0) */
-  void (*statistics)(float *z, int64_t n, const weft__logit_scale *scale, weft__stats *out);
-  /* a → z in place */
-  void (*logits)(float *z, int64_t n, const weft__logit_scale *scale);
-  /* z → dz in place, for all but the one-hot term of the target */
-  void (*gradient)(float *z, int64_t n, const weft__logit_scale *scale,
+  /* a → z, which may be the same row, and the statistics of its n ≥ 1 logits (z_target is left at
+   * 0) */
+  void (*statistics)(const float *a, float *z, int64_t n, const weft__logit_scale *scale,
+                     weft__stats *out);
+  /* a → dz in place, for all but the one-hot term of the target */
+  void (*gradient)(float *a, int64_t n, const weft__logit_scale *scale,
                    const weft__row_gradient *g);
   /* `dtype` is F32, BF16 or F16; the rounding is to nearest even */
   void (*to_f32)(float *out, const void *in, int64_t n, int dtype);

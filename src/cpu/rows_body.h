@@ -115,28 +115,35 @@ static inline vf scaled(vf a, const weft__logit_scale *scale) {
   return a * scale->inverse_temperature;
 }
 
-static void logits(float *z, int64_t n, const weft__logit_scale *scale) {
+static void logits(const float *a, float *z, int64_t n, const weft__logit_scale *scale) {
   int64_t i = 0;
   for (; i + WIDTH <= n; i += WIDTH)
-    store(z + i, scaled(load(z + i), scale));
+    store(z + i, scaled(load(a + i), scale));
   if (i == n) return;
   float group[LANES];
-  fill_group(group, z + i, n - i, 0.0f);
+  fill_group(group, a + i, n - i, 0.0f);
   store(group, scaled(load(group), scale));
   memcpy(z + i, group, (size_t)(n - i) * sizeof(float));
+}
+
+/* z − m ≤ 0, but never so far below 0 that its product with e^(z−m) = 0 could be no number. */
+static inline vf below_top(vf z, float m) {
+  const vf d = z - m, floor = splat(WEFT__FAR_BELOW);
+  return choose(d < floor, floor, d);
 }
 
 /* Adds a group of e^d and e^d·d to the lanes' sums. */
 static inline void add_group(vf s[PARTS], vf t[PARTS], const float *z, float m) {
 #pragma GCC unroll 4
   for (int part = 0; part < PARTS; part++) {
-    const vf d = load(z + part * WIDTH) - m, e = exponential(d);
+    const vf d = below_top(load(z + part * WIDTH), m), e = exponential(d);
     s[part] += e;
     t[part] += e * d;
   }
 }
 
-static void statistics(float *z, int64_t n, const weft__logit_scale *scale, weft__stats *out) {
+static void statistics(const float *a, float *z, int64_t n, const weft__logit_scale *scale,
+                       weft__stats *out) {
   const int64_t whole = n / LANES * LANES, rest = n - whole;
   float group[LANES];
   vf top[PARTS], s[PARTS], t[PARTS];
@@ -144,7 +151,7 @@ static void statistics(float *z, int64_t n, const weft__logit_scale *scale, weft
     top[part] = splat(-INFINITY);
     s[part] = t[part] = splat(0.0f);
   }
-  logits(z, n, scale);
+  logits(a, z, n, scale);
   for (int64_t i = 0; i < whole; i += LANES)
 #pragma GCC unroll 4
     for (int part = 0; part < PARTS; part++)
@@ -165,27 +172,33 @@ static void statistics(float *z, int64_t n, const weft__logit_scale *scale, weft
   out->t = fold_sum(t);
 }
 
-static inline vf logit_gradient(vf z, const weft__logit_scale *scale, const weft__row_gradient *g) {
-  const vf d = z - g->m;
-  const vf p = exponential(d) * g->inverse_s;
-  vf dz = p * (g->constant + g->per_logp * (d - g->log_s)) * scale->inverse_temperature;
-  if (scale->cap > 0.0f) {
-    const vf u = z * (scale->temperature / scale->cap); /* tanh(a/cap), and c' = 1 − tanh² */
-    dz *= 1.0f - u * u;
-  }
-  return dz;
+/* c'(a): 1 − tanh² = 4e/(1 + e)² with e = e^(−2|a|/cap), which keeps its digits where tanh is
+ * nearly 1. */
+static inline vf cap_slope(vf a, float cap) {
+  const vf e = exponential((vf)((vi)(a / cap) | (vi)splat(-0.0f)) * 2.0f), f = 1.0f + e;
+  return 4.0f * e / (f * f);
 }
 
-static void gradient(float *z, int64_t n, const weft__logit_scale *scale,
+static inline vf logit_gradient(vf a, const weft__logit_scale *scale, const weft__row_gradient *g) {
+  const vf scaled_a = scaled(a, scale), top = splat(g->m);
+  /* The statistics saw z rounded, so z − m must not be contracted with the product that gave z:
+   * p would not sum to 1. Taking m where z is above it, which it never is, keeps them apart. */
+  const vf d = below_top(choose(scaled_a > top, top, scaled_a), g->m);
+  const vf p = exponential(d) * g->inverse_s;
+  const vf dz = p * (g->constant - g->g_entropy * (d - g->mean)) * scale->inverse_temperature;
+  return scale->cap > 0.0f ? dz * cap_slope(a, scale->cap) : dz;
+}
+
+static void gradient(float *a, int64_t n, const weft__logit_scale *scale,
                      const weft__row_gradient *g) {
   int64_t i = 0;
   for (; i + WIDTH <= n; i += WIDTH)
-    store(z + i, logit_gradient(load(z + i), scale, g));
+    store(a + i, logit_gradient(load(a + i), scale, g));
   if (i == n) return;
   float group[LANES];
-  fill_group(group, z + i, n - i, g->m);
+  fill_group(group, a + i, n - i, 0.0f);
   store(group, logit_gradient(load(group), scale, g));
-  memcpy(z + i, group, (size_t)(n - i) * sizeof(float));
+  memcpy(a + i, group, (size_t)(n - i) * sizeof(float));
 }
 
 static void add(float *sum, const float *in, int64_t n) {
@@ -346,5 +359,5 @@ static void from_f32(void *out, const float *in, int64_t n, int dtype) {
     memcpy(out, in, (size_t)n * sizeof(float));
 }
 
-const weft__rows WEFT_ROWS_TABLE = {WEFT_ROWS_ISA, statistics, logits, gradient,
-                                    to_f32,        from_f32,   add,    product};
+const weft__rows WEFT_ROWS_TABLE = {WEFT_ROWS_ISA, statistics, gradient, to_f32,
+                                    from_f32,      add,        product};

@@ -17,23 +17,37 @@ uint32_t loom_f32_bits(float v) {
   return u;
 }
 
+/* Every NaN that arithmetic answers is this one. */
+static float canonical(float v) {
+  return isnan(v) ? loom_bits_f32(0x7fffffffu) : v;
+}
+
 float loom_ex2(float x) {
-  return exp2f(x);
+  return canonical(exp2f(x));
 }
 float loom_lg2(float x) {
-  return log2f(x);
+  return canonical(log2f(x));
 }
 float loom_tanh(float x) {
-  return tanhf(x);
+  return canonical(tanhf(x));
 }
 float loom_fma(float a, float b, float c) {
-  return fmaf(a, b, c);
+  return canonical(fmaf(a, b, c));
 }
+
+/* PTX min and max: a NaN gives the other operand, two give the canonical one; +0 is above -0. */
 float loom_max(float a, float b) {
-  return fmaxf(a, b);
+  if (isnan(a)) return canonical(b);
+  if (isnan(b)) return a;
+  if (a == b) return signbit(a) ? b : a;
+  return a > b ? a : b;
 }
+
 float loom_min(float a, float b) {
-  return fminf(a, b);
+  if (isnan(a)) return canonical(b);
+  if (isnan(b)) return a;
+  if (a == b) return signbit(a) ? a : b;
+  return a < b ? a : b;
 }
 
 uint32_t loom_bf16(float v) {
@@ -81,7 +95,7 @@ uint32_t loom_e4m3(float v) {
 
 float loom_f16_f32(uint32_t v) {
   const uint32_t sign = (v & 0x8000u) << 16, e = v >> 10 & 31, m = v & 0x3ffu;
-  if (e == 31) return loom_bits_f32(sign | 0x7f800000u | m << 13);
+  if (e == 31) return m ? loom_bits_f32(0x7fffffffu) : loom_bits_f32(sign | 0x7f800000u);
   const double r = e ? ldexp(1024.0 + m, (int)e - 25) : ldexp((double)m, -24);
   return loom_bits_f32(sign | loom_f32_bits((float)r));
 }

@@ -239,7 +239,7 @@ static void reduce(int type, uint8_t *to, const uint8_t *from, uint32_t bytes) {
 static void store_write_unit(struct op *op, uint32_t unit) {
   uint32_t low, high;
   size_t offset;
-  const uint64_t address = box_global(&op->box, unit, &low, &high);
+  const uint64_t address = box_global_store(&op->box, unit, &low, &high);
   if (high <= low) return;
   struct region *g = unit_global(op, address, low, high, &offset);
   if (!g) return;

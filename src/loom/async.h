@@ -23,6 +23,9 @@ void store_issue(struct loom_site *site, const struct box *box, int reduce);
 /* box.c: where unit u of a box lies. Bytes [*low, *high) of the unit are inside the tensor. */
 uint32_t box_shared(const struct box *box, uint32_t unit);
 uint64_t box_global(const struct box *box, uint32_t unit, uint32_t *low, uint32_t *high);
+/* The same for stores, which clip dimension 0 in whole units: what straddles the edge is written
+ * whole. */
+uint64_t box_global_store(const struct box *box, uint32_t unit, uint32_t *low, uint32_t *high);
 
 /* wgmma.c */
 void wgmma_run(struct op *op);

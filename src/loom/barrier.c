@@ -18,6 +18,9 @@ static struct named_barrier *named(struct loom_site *site, uint32_t id, uint32_t
                  b->expected, b->site->line);
     stop_run();
   }
+  if (!known_arrivals(&L.current->known, b->arrivals))
+    finding_here(LOOM_BARRIER_MISUSE, site, id,
+                 "barrier %u: nothing keeps this thread from joining the round before", id);
   b->expected = threads;
   b->site = site;
   return b;
@@ -29,6 +32,7 @@ static int named_arrive(struct named_barrier *b, struct view *v) {
   gather_add(&b->gather, t, pass_mask(1));
   known_tick(&t->known);
   if (++b->arrived < b->expected) return 0;
+  b->arrivals = gather_arrivals(&b->gather);
   *v = gather_close(&b->gather);
   b->arrived = 0;
   for (struct thread *w = b->waiting; w; w = w->next)

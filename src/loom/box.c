@@ -33,3 +33,9 @@ uint64_t box_global(const struct box *box, uint32_t unit, uint32_t *low, uint32_
   *high = (uint32_t)end * box->element;
   return address;
 }
+
+uint64_t box_global_store(const struct box *box, uint32_t unit, uint32_t *low, uint32_t *high) {
+  const uint64_t address = box_global(box, unit, low, high);
+  if (*high > *low) *high = 16;
+  return address;
+}

@@ -203,6 +203,23 @@ clk clock_set(clk a, uint32_t who, uint32_t time) {
   return memo_keep(m, a, who, set_in_cta(a, clock_cta(who), 1, &who, &time));
 }
 
+int clock_covers(clk a, clk b, uint32_t who, uint32_t time, clk part) {
+  for (uint32_t c = 0; part && c < n_cta; c++) {
+    const uint32_t node = at(&roots, part)[c];
+    const uint32_t node_a = at(&roots, a)[c], node_b = at(&roots, b)[c];
+    if (!node || node == node_a || node == node_b) continue;
+    for (uint32_t l = 0; l < n_leaf; l++) {
+      const uint32_t leaf = at(&nodes, node)[l];
+      const uint32_t *x = at(&leaves, at(&nodes, node_a)[l]);
+      const uint32_t *y = at(&leaves, at(&nodes, node_b)[l]);
+      const uint32_t *need = at(&leaves, leaf), first = (c * n_leaf + l) * LANES;
+      for (uint32_t i = 0; leaf && i < LANES; i++)
+        if (need[i] > x[i] && need[i] > y[i] && !(first + i == who && need[i] <= time)) return 0;
+    }
+  }
+  return 1;
+}
+
 clk clock_only_cta(clk a, uint32_t cta) {
   const uint32_t node = at(&roots, a)[cta];
   if (!node) return 0;

@@ -27,6 +27,9 @@ clk clock_join(clk a, clk b);
 clk clock_set(clk a, uint32_t who, uint32_t time);
 /* Raises n entries at once. */
 clk clock_set_many(clk a, uint32_t n, const uint32_t *who, const uint32_t *time);
+/* Whether each entry of `part` is reached by the same entry of a or of b, or is who's and at most
+ * time. */
+int clock_covers(clk a, clk b, uint32_t who, uint32_t time, clk part);
 /* What is left of a: the entries of one CTA. */
 clk clock_only_cta(clk a, uint32_t cta);
 

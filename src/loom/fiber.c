@@ -1,6 +1,6 @@
 /* The context switch. On x86-64 it is a dozen instructions that save what the ABI makes the callee
  * keep; it ends in an indirect jump rather than `ret`, since a return to another stack defeats the
- * return predictor. Elsewhere ucontext does the same, slower. */
+ * return predictor. Elsewhere, or with WEFT_LOOM_UCONTEXT, ucontext does the same, slower. */
 #define _GNU_SOURCE
 #include "fiber.h"
 
@@ -12,7 +12,7 @@ static size_t colour_offset(unsigned colour) {
   return (size_t)(colour * 5u % 32u) * 128u;
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(WEFT_LOOM_UCONTEXT)
 
 __asm__(".text\n"
         ".globl fiber_switch\n"

@@ -16,6 +16,11 @@ int known_seen(const struct known *known, int which, uint32_t who, uint32_t time
          clock_get(known->v.k[which], who) >= time;
 }
 
+int known_arrivals(const struct known *known, clk arrivals) {
+  return clock_covers(known->v.k[K_OBSERVED], known->v.k[K_EXECUTED], known->who,
+                      known->own[K_OBSERVED], arrivals);
+}
+
 /* Strict reading: knowledge about proxies stays in its CTA. Lenient: it follows causality. What an
  * owner's fences cover, and what has executed, always follows. */
 uint32_t pass_mask(int same_cta) {
@@ -94,8 +99,11 @@ void gather_channel(struct gather *gather, uint32_t who, uint32_t time) {
   e->own[K_OBSERVED] = time;
 }
 
-struct view gather_close(struct gather *gather) {
-  static uint32_t *who, *time, capacity;
+/* Room for the entries of a gather, for clock_set_many. */
+static uint32_t *who, *time;
+
+static void scratch(const struct gather *gather) {
+  static uint32_t capacity;
   if (capacity < gather->n) {
     capacity = gather->n * 2;
     who = realloc(who, capacity * sizeof *who);
@@ -104,6 +112,19 @@ struct view gather_close(struct gather *gather) {
   }
   for (uint32_t j = 0; j < gather->n; j++)
     who[j] = gather->entry[j].who;
+}
+
+clk gather_arrivals(const struct gather *gather) {
+  scratch(gather);
+  for (uint32_t j = 0; j < gather->n; j++) {
+    const uint32_t *own = gather->entry[j].own;
+    time[j] = own[K_OBSERVED] ? own[K_OBSERVED] : own[K_EXECUTED];
+  }
+  return clock_set_many(0, gather->n, who, time);
+}
+
+struct view gather_close(struct gather *gather) {
+  scratch(gather);
   for (int i = 0; i < KNOWN; i++) {
     uint32_t any = 0;
     for (uint32_t j = 0; j < gather->n; j++)

@@ -1,5 +1,5 @@
 /* The host side of the litmus programs: memory, launches and the verdicts of docs/loom.md. */
-#include "../device/litmus/litmus.h"
+#include "device/litmus/litmus.h"
 
 #include <stdio.h>
 #include <weft/loom.h>

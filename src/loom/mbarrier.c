@@ -67,6 +67,7 @@ void loom_mbarrier_init(struct loom_site *site, struct smem bar, uint32_t count)
   memset(&m->done, 0, sizeof m->done);
   memset(&m->cluster_done, 0, sizeof m->cluster_done);
   m->passes = 0;
+  m->arrivals = 0;
   shadow_mark(g, offset, 8);
 }
 
@@ -81,8 +82,8 @@ void loom_mbarrier_inval(struct loom_site *site, struct smem bar) {
 /* Everyone who passed a wait for the phase before must have been heard of by now, or the next phase
  * may complete while one of them has not yet looked. */
 static void check_passed(struct loom_site *site, struct cta *cta, struct mbarrier *m) {
-  const clk heard[] = {m->issued, m->done.k[K_OBSERVED], m->done.k[K_EXECUTED],
-                       m->cluster_done.k[K_OBSERVED], m->cluster_done.k[K_EXECUTED]};
+  const clk heard[] = {m->done.k[K_OBSERVED], m->done.k[K_EXECUTED], m->cluster_done.k[K_OBSERVED],
+                       m->cluster_done.k[K_EXECUTED]};
   for (uint32_t i = 0; i < m->passes; i++) {
     int known = 0;
     for (size_t h = 0; h < sizeof heard / sizeof *heard; h++)
@@ -97,11 +98,11 @@ static void check_passed(struct loom_site *site, struct cta *cta, struct mbarrie
 
 static void phase_check(struct loom_site *site, struct cta *cta, struct mbarrier *m) {
   if (m->pending || m->tx) return;
+  m->arrivals = gather_arrivals(&m->gather);
   m->done = gather_close(&m->gather);
   m->cluster_done = gather_close(&m->cluster);
   check_passed(site, cta, m);
   m->passes = 0;
-  m->issued = 0;
   m->phase++;
   m->pending = m->count;
   wake_all(&m->waiting);
@@ -119,12 +120,21 @@ void mbarrier_complete_tx(const struct op *op, uint32_t bytes) {
     m->channel_phase = m->phase + 1;
     gather_channel(&m->gather, m->channel, m->phase + 1);
   }
+  /* that it has landed says that its issuer had come so far */
   const clk issuer = clock_join(op->known.v.k[K_OBSERVED], op->known.v.k[K_EXECUTED]);
-  m->issued = clock_join(m->issued, clock_set(issuer, op->known.who, op->known.own[K_OBSERVED]));
+  m->gather.v.k[K_EXECUTED] = clock_join(
+      m->gather.v.k[K_EXECUTED], clock_set(issuer, op->known.who, op->known.own[K_OBSERVED]));
   m->tx -= bytes;
   if (m->tx < -COUNT_MAX)
     finding_at(LOOM_BARRIER_MISUSE, op->site, cta, 0, m->address, "tx-count below its range");
   phase_check(op->site, cta, m);
+}
+
+/* An arrival that may come before the phase before has completed may be counted in that one. */
+static void check_early(struct loom_site *site, const struct mbarrier *m) {
+  if (!known_arrivals(&L.current->known, m->arrivals))
+    finding_here(LOOM_BARRIER_MISUSE, site, m->address,
+                 "nothing keeps this arrival from coming in the phase before");
 }
 
 /* arrivals 0 or 1; the caller has gathered what the arrival passes on. */
@@ -148,6 +158,7 @@ void loom_mbarrier_arrive(struct loom_site *site, struct smem bar, uint32_t arri
   struct thread *t = L.current;
   struct mbarrier *m = mbarrier_at(site, t->cta, bar.a);
   if (arrivals) {
+    check_early(site, m);
     gather_add(&m->gather, t, pass_mask(1));
     known_tick(&t->known);
   }
@@ -184,6 +195,7 @@ void loom_mbarrier_arrive_remote(struct loom_site *site, struct dsmem bar, uint3
     return;
   }
   struct mbarrier *m = mbarrier_at(site, cta, bar.a & 0xffffffu);
+  check_early(site, m);
   if (cta == t->cta) {
     gather_add(&m->gather, t, pass_mask(1));
   } else {

@@ -5,7 +5,7 @@
 
 #include "clock.h"
 
-#include "../device/ptx/types.h"
+#include "device/ptx/types.h"
 
 #include <weft/loom.h>
 
@@ -142,7 +142,7 @@ struct mbarrier {
   struct gather cluster;          /* arrivals of other CTAs that release at cluster scope */
   struct view done, cluster_done; /* of the last completed phase */
   uint32_t channel_phase;         /* phase + 1 in which the channel was last gathered */
-  clk issued;                     /* observed by those who issued what completes this phase */
+  clk arrivals;                   /* of the last completed phase, nothing else */
   struct thread *waiting;
   uint32_t channel;
   /* who passed a wait for the last completed phase */
@@ -152,6 +152,7 @@ struct mbarrier {
 
 struct named_barrier {
   uint32_t arrived, expected;
+  clk arrivals; /* of the round before */
   struct gather gather;
   struct thread *waiting;
   struct loom_site *site;
@@ -362,6 +363,8 @@ void cluster_check(struct cluster *cluster);
 /* known.c */
 void known_tick(struct known *known);
 int known_seen(const struct known *known, int which, uint32_t who, uint32_t time);
+/* Whether all those arrivals are observed, or at least known to have executed. */
+int known_arrivals(const struct known *known, clk arrivals);
 /* Clocks that may pass between CTAs at this distance. */
 uint32_t pass_mask(int same_cta);
 void known_acquire(struct known *known, const struct view *v, uint32_t mask);
@@ -371,6 +374,8 @@ void gather_executed(struct gather *gather, const struct thread *t);
 void known_acquire_executed(struct known *known, const struct view *v);
 void gather_channel(struct gather *gather, uint32_t who, uint32_t time);
 struct view gather_close(struct gather *gather);
+/* The entries alone: who arrived, and when. */
+clk gather_arrivals(const struct gather *gather);
 void gather_free(struct gather *gather);
 /* 0 same CTA, 1 same cluster, 2 same GPU, 3 other GPU: the narrowest scope that holds both. */
 int distance(const struct cta *a, const struct cta *b);

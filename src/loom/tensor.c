@@ -95,6 +95,11 @@ void loom_tensor_store(struct loom_site *site, const struct tensor_map *map, str
   const int32_t at[3] = {c0, c1, c2};
   enum loom_dtype dtype;
   const struct box box = tensor_box(site, map, src, rank, at, &dtype);
+  for (uint32_t d = 0; d < rank; d++)
+    if (at[d] < 0) { /* an H200 answers with an illegal instruction */
+      finding_here(LOOM_ILLEGAL, site, src.a, "a store at coordinate %d", at[d]);
+      stop_run();
+    }
   const int type = dtype == LOOM_F32    ? LOOM_REDUCE_F32
                    : dtype == LOOM_BF16 ? LOOM_REDUCE_BF16
                                         : LOOM_REDUCE_F16;

@@ -1,6 +1,6 @@
 /* What the device side of the litmus programs shares: names of the two forms, and places in shared
  * memory. */
-#include "../ptx/ptx.h"
+#include "device/ptx/ptx.h"
 #include "litmus.h"
 
 #if LITMUS_MENDED

@@ -4,7 +4,7 @@
 #ifndef WEFT_DEVICE_LITMUS_LITMUS_H
 #define WEFT_DEVICE_LITMUS_LITMUS_H
 
-#include "../ptx/address.h"
+#include "device/ptx/address.h"
 
 /* All memory belongs to rank 0 and is zero at the start. */
 struct litmus_args {

@@ -1,7 +1,7 @@
 /* Clusters: the address of another CTA's shared memory (PTX "mapa") and the barrier of all threads
  * of the cluster (PTX "barrier.cluster"), whose arrive releases and whose wait acquires at cluster
- * scope. Not .aligned: lanes may come to it apart. A CTA must not exit while others may still reach its
- * shared memory. */
+ * scope. Not .aligned: lanes may come to it apart. A CTA must not exit while others may still reach
+ * its shared memory. */
 #ifndef WEFT_DEVICE_PTX_CLUSTER_H
 #define WEFT_DEVICE_PTX_CLUSTER_H
 

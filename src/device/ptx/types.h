@@ -28,7 +28,7 @@ struct f32x4 {
 };
 
 #ifndef __CUDACC__
-#include "../../loom/shim.h"
+#include "loom/shim.h"
 #endif
 
 DEV struct smem smem_add(struct smem p, uint32_t bytes) {
