@@ -13,9 +13,9 @@ enum {
   FORWARD_DEPTH_STEP = 64, /* one stage: 64 elements are the 128 bytes of the swizzle */
   FORWARD_X_BYTES = FORWARD_TILE_TOKENS * 128, /* of a stage */
   FORWARD_W_BYTES = FORWARD_TILE_COLS * 128,
-  /* stages, the targets of a tile's tokens, two barriers a stage */
+  /* stages, two words for each token of a tile, two barriers a stage, a word for each consumer */
   FORWARD_SHARED_BYTES = FORWARD_STAGES * (FORWARD_X_BYTES + FORWARD_W_BYTES) +
-                         FORWARD_TILE_TOKENS * 4 + FORWARD_STAGES * 16 + 16,
+                         FORWARD_TILE_TOKENS * 8 + FORWARD_STAGES * 16 + 16,
   /* A consumer warpgroup works alone on its half of a token tile. */
   FORWARD_HALF_TOKENS = FORWARD_TILE_TOKENS / 2,
 };
