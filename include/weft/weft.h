@@ -391,7 +391,8 @@ typedef struct weft_ce_args {
   const float *g_nll;           /* [M] upstream gradients; NULL counts as 0 */
   const float *g_entropy;       /* [M] */
   const float *g_lse;           /* [M] */
-  float *stats;      /* [M, 4]: m, Σe^(z−m), z[target], Σe^(z−m)·(z−m), over the team */
+  float *stats;      /* [M, 4]: m, Σe^(z−m), z[target], Σe^(z−m)·(z−m), over the team; the last may be
+                        0 where the plan does not want entropy */
   float *nll;        /* [M] */
   float *lse;        /* [M] */
   float *entropy;    /* [M] */

@@ -48,6 +48,10 @@ int64_t weft__sm90_units(const weft_ce_machine *machine);
  * _load functions when a plan is made. */
 weft_status weft__sm90_forward_load(weft_ce_plan *plan);
 int64_t weft__sm90_forward_bytes(const weft_ce_config *config); /* scratch */
+/* All of the kernel's arguments but its two tensor maps, and what those are made of. Needs no
+ * device. */
+weft_status weft__sm90_forward_prepare(const weft_ce_plan *plan, const weft_ce_args *args,
+                                       struct cuda_tensor tensors[2], struct forward_args *out);
 weft_status weft__sm90_forward(weft_ce_plan *plan, const weft_ce_args *args, cuda_stream stream);
 
 weft_status weft__sm90_backward_load(weft_ce_plan *plan);

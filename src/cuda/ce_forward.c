@@ -108,22 +108,28 @@ static void fill(const weft_ce_plan *plan, const weft_ce_args *args, const parts
   a->timeout_ns = s->timeout_ns;
 }
 
+weft_status weft__sm90_forward_prepare(const weft_ce_plan *plan, const weft_ce_args *args,
+                                       struct cuda_tensor tensors[2], struct forward_args *out) {
+  memset(out, 0, sizeof *out);
+  out->schedule = schedule_of(args->tokens, plan->rows);
+  const parts at = parts_of(&out->schedule);
+  WEFT__TRY(weft__sm90_operand(plan, "x", args->x, args->tokens, args->x_stride,
+                               FORWARD_TILE_TOKENS / FORWARD_CLUSTER, &tensors[0]));
+  WEFT__TRY(weft__sm90_operand(plan, "w", args->w, plan->rows, args->w_stride, FORWARD_TILE_COLS,
+                               &tensors[1]));
+  fill(plan, args, &at, out);
+  return WEFT_OK;
+}
+
 weft_status weft__sm90_forward(weft_ce_plan *plan, const weft_ce_args *args, cuda_stream stream) {
   const struct cuda_driver *driver = weft__cuda_driver();
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
-  if (args->tokens == 0) return WEFT_OK;
   struct forward_args a;
-  struct cuda_tensor x, w;
-  memset(&a, 0, sizeof a);
-  a.schedule = schedule_of(args->tokens, plan->rows);
-  const parts at = parts_of(&a.schedule);
-  WEFT__TRY(weft__sm90_operand(plan, "x", args->x, args->tokens, args->x_stride,
-                               FORWARD_TILE_TOKENS / FORWARD_CLUSTER, &x));
-  WEFT__TRY(
-      weft__sm90_operand(plan, "w", args->w, plan->rows, args->w_stride, FORWARD_TILE_COLS, &w));
-  WEFT__TRY(weft__cuda_tensor_map_encode(&x, &a.x));
-  WEFT__TRY(weft__cuda_tensor_map_encode(&w, &a.w));
-  fill(plan, args, &at, &a);
+  struct cuda_tensor tensors[2];
+  if (args->tokens == 0) return WEFT_OK;
+  WEFT__TRY(weft__sm90_forward_prepare(plan, args, tensors, &a));
+  WEFT__TRY(weft__cuda_tensor_map_encode(&tensors[0], &a.x));
+  WEFT__TRY(weft__cuda_tensor_map_encode(&tensors[1], &a.w));
   WEFT__TRY(weft__cuda_check(
       driver->cuMemsetD8Async(a.control.a, 0, sizeof(struct forward_control), stream),
       "cuMemsetD8Async"));

@@ -29,15 +29,15 @@ enum { FORWARD_PARTIAL_BYTES = 3 * FORWARD_HALF_TOKENS * 4 };
 struct forward_control {
   uint32_t arrived[2 * FORWARD_GROUP_TILES]; /* partials written, over all groups */
   uint32_t merged[2 * FORWARD_GROUP_TILES];  /* groups whose half tile has been merged */
-  uint32_t done;                             /* half tiles merged */
+  uint64_t done; /* half tiles merged, and above 2^32 rows with bad targets */
 };
 
-/* What went wrong, in device memory for the life of a plan, and mirrored at the end of a kernel in
- * memory that the host reads at any time. */
+/* What went wrong, in device memory for the life of a plan; and the same in memory that the host
+ * reads at any time, written when a kernel ends. */
 struct forward_errors {
   uint32_t timeout;     /* code of a wait that ran out, 0: none */
   uint32_t bad_targets; /* rows so far */
-  uint32_t bad_token;   /* one of them, in the latest call that had any */
+  uint32_t bad_token;   /* one of them, in the latest call that had any; the host's alone */
   uint32_t reserved;
 };
 

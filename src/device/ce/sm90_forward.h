@@ -11,6 +11,7 @@
 #include "device/ce/forward.h"
 #include "device/ptx/ptx.h"
 
+/* Steps that the second consumer starts a tile after the first; less than the stages. */
 #ifndef FORWARD_LAG
 #define FORWARD_LAG 2
 #endif
@@ -133,10 +134,10 @@ DEV struct forward_ring multiply(const struct forward_args *args, struct forward
                                  BLOCK_BYTES, 1024, WGMMA_SWIZZLE_128B);
   const uint64_t w0 = wgmma_desc(shared.w, BLOCK_BYTES, 1024, WGMMA_SWIZZLE_128B);
   uint32_t previous = 0;
-#if FORWARD_LAG > 0
-  const uint32_t lead = args->depth_steps < FORWARD_LAG ? args->depth_steps : FORWARD_LAG;
-  if (self->index == 1) bar_sync(LAG_BARRIER, 256);
-#endif
+  /* With fewer steps than stages the first could be whole tiles ahead, and come to the barrier
+   * twice before the second has come once. */
+  const uint32_t lags = FORWARD_LAG > 0 && args->depth_steps >= FORWARD_STAGES;
+  if (lags && self->index == 1) bar_sync(LAG_BARRIER, 256);
   for (uint32_t step = 0; step < args->depth_steps; step++) {
     mbarrier_wait(smem_add(shared.full, ring.stage * 8), ring.parity);
     const uint64_t x = x0 + ring.stage * (FORWARD_X_BYTES / 16);
@@ -149,9 +150,7 @@ DEV struct forward_ring multiply(const struct forward_args *args, struct forward
       }
     }
     wgmma_commit();
-#if FORWARD_LAG > 0
-    if (self->index == 0 && step + 1 == lead) bar_arrive(LAG_BARRIER, 256);
-#endif
+    if (lags && self->index == 0 && step + 1 == FORWARD_LAG) bar_arrive(LAG_BARRIER, 256);
     if (step != 0) {
       wgmma_wait(1);
       release_stage(shared, previous, self->thread);
@@ -324,6 +323,12 @@ DEV struct gmem control_word(const struct forward_args *args, uint32_t index) {
   return gmem_add(args->control, index * 4);
 }
 
+/* u64: half tiles merged, and rows with bad targets in the upper half. One word, so that whoever
+ * completes the first half knows the other without any order among the accesses. */
+DEV struct gmem done_word(const struct forward_args *args) {
+  return control_word(args, 4 * FORWARD_GROUP_TILES);
+}
+
 DEV void write_partial(struct gmem to, uint32_t row, struct row_state r) {
   st_global_f32(gmem_add(to, row * 4), r.m);
   st_global_f32(gmem_add(to, (FORWARD_HALF_TOKENS + row) * 4), r.s);
@@ -369,7 +374,7 @@ DEV void write_loss(const struct forward_args *args, const struct half_tile *hal
     stats.x = sum.m * LN_2;
     stats.y = sum.s;
     stats.z = z * LN_2;
-    stats.w = sum.t * LN_2;
+    stats.w = args->wants_entropy ? sum.t * LN_2 : 0.0f;
     const struct gmem to = gmem_add(args->stats, at * 4);
     st_global_f32(to, stats.x);
     st_global_f32(gmem_add(to, 4), stats.y);
@@ -377,16 +382,18 @@ DEV void write_loss(const struct forward_args *args, const struct half_tile *hal
     st_global_f32(gmem_add(to, 12), stats.w);
   }
   if (target.bad) {
-    red_add_u32(relaxed, gpu, gmem_add(args->errors, 4), 1);
-    st_u32(relaxed, gpu, gmem_add(args->errors, 8), token);
+    (void)atom_add_u64(relaxed, gpu, done_word(args), (uint64_t)1 << 32);
+    st_u32(relaxed, sys, gmem_add(args->host_errors, 8), token);
   }
 }
 
-/* The last half tile of the call: the host may look at its mirror of the errors at any time. */
-DEV void mirror_errors(const struct forward_args *args) {
-  for (uint32_t at = 0; at < 12; at += 4)
-    st_u32(relaxed, sys, gmem_add(args->host_errors, at),
-           ld_u32(relaxed, gpu, gmem_add(args->errors, at)));
+/* The last half tile of the call, which found `bad` targets, tells the host. */
+DEV void report_bad_targets(const struct forward_args *args, uint32_t bad) {
+  const struct gmem total = gmem_add(args->errors, 4);
+  if (bad == 0) return;
+  bad += ld_global_u32(total);
+  st_global_u32(total, bad);
+  st_u32(relaxed, sys, gmem_add(args->host_errors, 4), bad);
 }
 
 /* Writes the warpgroup's rows of a unit; merges them where these were the last. */
@@ -404,7 +411,8 @@ DEV void finish_unit(const struct forward_args *args, struct forward_shared shar
     limit.error = args->errors;
     limit.timeout_ns = args->timeout_ns;
     /* The slot's rows of the group before have been merged, so they may be overwritten. */
-    wait_u32_ge(gpu, merged, half.group, limit, WAIT_CODE);
+    if (!wait_u32_ge(gpu, merged, half.group, limit, WAIT_CODE))
+      st_u32(relaxed, sys, args->host_errors, WAIT_CODE);
   }
   bar_sync(barrier, 128); /* that wait, and the targets' logits in shared memory */
   UNROLL for (uint32_t i = 0; i < BLOCKS; i++) {
@@ -441,9 +449,9 @@ DEV void finish_unit(const struct forward_args *args, struct forward_shared shar
   bar_sync(barrier, 128);
   if (self->thread == 0) {
     st_u32(release, gpu, merged, half.group + 1);
-    const uint32_t done =
-        atom_add_u32(acq_rel, gpu, control_word(args, 4 * FORWARD_GROUP_TILES), 1);
-    if (done + 1 == args->schedule.token_tiles * 2) mirror_errors(args);
+    const uint64_t done = atom_add_u64(relaxed, gpu, done_word(args), 1);
+    if ((uint32_t)done + 1 == args->schedule.token_tiles * 2)
+      report_bad_targets(args, (uint32_t)(done >> 32));
   }
 }
 
@@ -486,16 +494,15 @@ DEV void forward_kernel(const struct forward_args *args) {
       mbarrier_init(smem_add(shared.full, s * 8), 1);                    /* the producer */
       mbarrier_init(smem_add(shared.empty, s * 8), 2 * FORWARD_CLUSTER); /* all consumers */
     }
-    /* The barriers' initial state, before the other CTA's arrivals and multicasts. */
+    /* The barriers' initial state, before the arrivals and multicasts of both CTAs: it is all that
+     * the relaxed barrier has to hand over. */
     fence_mbarrier_init(forward_barriers);
   }
-  cluster_sync();
+  cluster_arrive_relaxed();
+  cluster_wait();
   if (warpgroup == 0) {
     setmaxnreg_dec(PRODUCER_REGISTERS);
-    if (warp_index() == 0) {
-      if (elect_one()) produce(args, shared, rank, cluster, clusters);
-      warp_sync();
-    }
+    if (warp_index() == 0 && elect_one()) produce(args, shared, rank, cluster, clusters);
   } else {
     setmaxnreg_inc(CONSUMER_REGISTERS);
     struct consumer self;
