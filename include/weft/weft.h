@@ -113,6 +113,30 @@ typedef struct weft_system_info {
  * the BLAS library. Thread-safe. */
 WEFT_API weft_status weft_system_info_get(weft_system_info *info);
 
+/* ---- Memory of a GPU ------------------------------------------------------------------------ */
+
+/* For callers that have no CUDA of their own: programs that use this library alone. What cudaMalloc
+ * and its like give serves every call as well. `gpu` is a device's ordinal, or −1 for that of the
+ * thread's current CUDA context, the first device where there is none. All answer UNSUPPORTED where
+ * there is no GPU, and leave the thread's current context as it was. */
+
+/** Allocates memory of a GPU, aligned to 256 bytes, not initialised. Not while a stream of the
+ * device is being captured. Errors: ARGUMENT, UNSUPPORTED, MEMORY. */
+WEFT_API weft_status weft_memory_alloc(int32_t gpu, int64_t bytes, void **memory);
+
+/** Gives memory back; work that uses it must have ended. NULL is allowed. */
+WEFT_API weft_status weft_memory_free(int32_t gpu, void *memory);
+
+/** Copies between host and GPU, either way, or within one of them: in order with the work of
+ * `stream` (a CUstream or cudaStream_t; NULL: the default one). The host's memory may be used
+ * again when the stream has come so far (weft_memory_synchronize). */
+WEFT_API weft_status weft_memory_copy(int32_t gpu, void *to, const void *from, int64_t bytes,
+                                      void *stream);
+
+/** Waits until the work of a stream has ended. Errors: UNSUPPORTED, SYSTEM (also of kernels that
+ * failed). */
+WEFT_API weft_status weft_memory_synchronize(int32_t gpu, void *stream);
+
 /* ---- Teams ---------------------------------------------------------------------------------- */
 
 /* One rank's view of a team. */
@@ -391,8 +415,8 @@ typedef struct weft_ce_args {
   const float *g_nll;           /* [M] upstream gradients; NULL counts as 0 */
   const float *g_entropy;       /* [M] */
   const float *g_lse;           /* [M] */
-  float *stats;      /* [M, 4]: m, Σe^(z−m), z[target], Σe^(z−m)·(z−m), over the team; the last may be
-                        0 where the plan does not want entropy */
+  float *stats; /* [M, 4]: m, Σe^(z−m), z[target], Σe^(z−m)·(z−m), over the team; the last may be
+                   0 where the plan does not want entropy */
   float *nll;        /* [M] */
   float *lse;        /* [M] */
   float *entropy;    /* [M] */

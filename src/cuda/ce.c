@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/device.h"
 #include "core/env.h"
 #include "core/error.h"
 #include "core/memory.h"
@@ -28,34 +29,6 @@ static weft_status layout(const weft_ce_config *config, const weft_ce_machine *m
   return WEFT_OK;
 }
 
-/* ---- Contexts ---- */
-
-static weft_status enter(cuda_context context, cuda_context *before) {
-  const struct cuda_driver *driver = weft__cuda_driver();
-  *before = NULL;
-  WEFT__TRY(weft__cuda_check(driver->cuCtxGetCurrent(before), "cuCtxGetCurrent"));
-  if (*before == context) return WEFT_OK;
-  return weft__cuda_check(driver->cuCtxSetCurrent(context), "cuCtxSetCurrent");
-}
-
-static void leave(cuda_context context, cuda_context before) {
-  if (before != context) weft__cuda_driver()->cuCtxSetCurrent(before);
-}
-
-/* The team's GPU; without a team that of the current context, else the first. */
-static weft_status choose_device(const weft_ce_plan *plan, int *device) {
-  const struct cuda_driver *driver = weft__cuda_driver();
-  if (driver == NULL)
-    return weft__fail(WEFT_ERR_UNSUPPORTED, "no GPU can be used here: %s",
-                      weft__cuda_driver_why_off());
-  cuda_context current = NULL;
-  if (plan->comm != NULL)
-    return weft__cuda_check(driver->cuDeviceGet(device, plan->comm->info.gpu), "cuDeviceGet");
-  if (driver->cuCtxGetCurrent(&current) == 0 && current != NULL)
-    return weft__cuda_check(driver->cuCtxGetDevice(device), "cuCtxGetDevice");
-  return weft__cuda_check(driver->cuDeviceGet(device, 0), "cuDeviceGet");
-}
-
 /* ---- Life of a plan ---- */
 
 static void release(weft__sm90_ce *s) {
@@ -68,11 +41,8 @@ static void destroy(weft_ce_plan *plan) {
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
   cuda_context before = NULL;
   if (s == NULL) return;
-  if (s->context != NULL) {
-    if (enter(s->context, &before) == WEFT_OK) release(s);
-    leave(s->context, before);
-    weft__cuda_driver()->cuDevicePrimaryCtxRelease(s->device);
-  }
+  if (weft__cuda_enter(s->device, &before) == WEFT_OK) release(s);
+  weft__cuda_leave(s->device, before);
   weft__free(s);
   plan->state = NULL;
 }
@@ -116,12 +86,9 @@ static weft_status create(weft_ce_plan *plan) {
   struct cuda_device_info info;
   cuda_context before = NULL;
   weft__sm90_ce *s = NULL;
-  WEFT__TRY(choose_device(plan, &device));
+  WEFT__TRY(weft__cuda_choose_device(plan->comm != NULL ? plan->comm->info.gpu : -1, &device));
+  WEFT__TRY(weft__gpu_check(device));
   WEFT__TRY(weft__cuda_device_query(device, &info));
-  if (info.why_off[0] != '\0' || info.arch != CUDA_ARCH_SM90)
-    return weft__fail(WEFT_ERR_UNSUPPORTED, "%s can't be used: %s", info.name,
-                      info.why_off[0] != '\0' ? info.why_off
-                                              : "this version has kernels for 9.0 alone");
   WEFT__TRY(weft__alloc((void **)&s, sizeof *s, "plan"));
   plan->state = s;
   WEFT__TRY(weft__sm90_layout_make(&plan->config, info.sm_count, &s->layout, &least));
@@ -132,11 +99,9 @@ static weft_status create(weft_ce_plan *plan) {
   weft__sm90_describe(&plan->config, &s->layout, &plan->info);
   plan->info.least_bytes = least;
   s->device = device;
-  WEFT__TRY(weft__cuda_check(weft__cuda_driver()->cuDevicePrimaryCtxRetain(&s->context, device),
-                             "cuDevicePrimaryCtxRetain"));
-  WEFT__TRY(enter(s->context, &before));
-  const weft_status status = create_here(plan);
-  leave(s->context, before);
+  weft_status status = weft__cuda_enter(device, &before);
+  if (status == WEFT_OK) status = create_here(plan);
+  weft__cuda_leave(device, before);
   return status;
 }
 
@@ -165,12 +130,12 @@ static weft_status run(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_a
                        void *stream) {
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
   cuda_context before = NULL;
-  weft_status status = enter(s->context, &before);
+  weft_status status = weft__cuda_enter(s->device, &before);
   if (status == WEFT_OK)
     status = phase == WEFT__FORWARD    ? weft__sm90_forward(plan, args, (cuda_stream)stream)
              : phase == WEFT__BACKWARD ? weft__sm90_backward(plan, args, (cuda_stream)stream)
                                        : weft__sm90_step(plan, args, (cuda_stream)stream);
-  leave(s->context, before);
+  weft__cuda_leave(s->device, before);
   return status;
 }
 

@@ -23,8 +23,7 @@ typedef struct weft__sm90_layout {
 
 typedef struct weft__sm90_ce {
   weft__sm90_layout layout;
-  int device;           /* the driver's handle of it */
-  cuda_context context; /* its primary context, retained */
+  int device; /* its ordinal */
   cuda_address workspace;
   int owns_workspace;
   /* parts of the workspace */

@@ -90,7 +90,7 @@ weft_status weft__cuda_check(int result, const char *call);
 /* What was found on this machine, or why the GPU can't be used: static storage, any thread. The
  * first call runs weft__cuda_probe(0). */
 const char *weft__cuda_description(void);
-int weft__cuda_runs(void); /* 1 where the first device runs the library's code */
+int weft__cuda_runs(void); /* 1 where operations run on the first device */
 
 enum cuda_arch { CUDA_ARCH_NONE = 0, CUDA_ARCH_SM90 = 90, CUDA_ARCH_SM100 = 100 };
 
@@ -106,6 +106,14 @@ struct cuda_device_info {
 /* Devices visible to the process; 0 where there is no driver. */
 int weft__cuda_device_count(void);
 weft_status weft__cuda_device_query(int ordinal, struct cuda_device_info *info);
+
+/* The device of a call: `gpu`, or for −1 that of the thread's current context, else the first.
+ * Errors: UNSUPPORTED. */
+weft_status weft__cuda_choose_device(int gpu, int *ordinal);
+/* Makes the device's primary context current; leave() brings back what was, after enter() has
+ * answered WEFT_OK or not. */
+weft_status weft__cuda_enter(int ordinal, cuda_context *before);
+void weft__cuda_leave(int ordinal, cuda_context before);
 
 /* Runs a small kernel on the device: WEFT_OK, or why the library can't use it. Leaves the thread's
  * current context as it was. */
