@@ -29,10 +29,19 @@ say test_gemm
 timeout 120 "$build/test_gemm" >"$out/test_gemm.txt" 2>&1 || status=$?
 tail -30 "$out/test_gemm.txt"
 say wrappers
-expect=tests/gpu/wrappers/h200.txt
-[ -f $expect ] && set -- --expect $expect || set --
-timeout 120 "$build/wrappers_gpu" --lines "$out/wrappers.txt" --raw "$out/wrappers.raw" "$@" >"$out/wrappers_gpu.txt" 2>&1 || status=$?
+# What this GPU answers, against what is kept in the tree, and against loom on this machine.
+timeout 120 "$build/wrappers_gpu" --expect tests/gpu/wrappers/h200.txt \
+  --lines "$out/wrappers.txt" --raw "$out/wrappers.raw" >"$out/wrappers_gpu.txt" 2>&1 || status=$?
+echo "# loom, compared with these answers" >>"$out/wrappers_gpu.txt"
+timeout 120 "$build/loom_wrappers" "$out/wrappers.txt" --raw "$out/wrappers.raw" \
+  >>"$out/wrappers_gpu.txt" 2>&1 || status=$?
+say "the GEMM in loom"
+timeout 120 "$build/loom_gemm" --seeds 3 --variant sm90_gemm >>"$out/test_gemm.txt" 2>&1 || status=$?
+tail -3 "$out/test_gemm.txt"
 tail -30 "$out/wrappers_gpu.txt"
+if [ -n "${NO_BENCH:-}" ]; then
+  exit $status
+fi
 say bench
 timeout "${BENCH_SECONDS:-240}" "$build/gemm_bench" --json "$out/gemm_bench.json" ${BENCH_FLAGS:-} >"$out/gemm_bench.txt" 2>&1 || status=$?
 cat "$out/gemm_bench.txt"
@@ -45,6 +54,12 @@ if command -v nvidia-cuda-mps-control >/dev/null; then
   mkdir "$mps/pipe" "$mps/log"
   nvidia-cuda-mps-control -d || true
   timeout 60 "$build/gpu_processes" >>"$out/probes.txt" 2>&1 || status=$?
+  if home=$(tests/gpu/nvshmem/build.sh "$build" 2>>"$out/build.log"); then
+    LD_LIBRARY_PATH="$home/lib:${LD_LIBRARY_PATH:-}" timeout 90 "$build/gpu_nvshmem" "$build/courier.cubin" \
+      >>"$out/probes.txt" 2>&1 || status=$?
+  else
+    echo "NVSHMEM: not tried" >>"$out/probes.txt"
+  fi
   echo quit | nvidia-cuda-mps-control || true
   unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
 else

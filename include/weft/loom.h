@@ -61,8 +61,8 @@ struct loom_config {
   uint32_t gpus;          /* ranks; each is one GPU */
   uint32_t gpus_per_host; /* 0: one host */
   uint32_t sms_per_gpu;   /* co-residency limit; 0: 132 */
-  uint32_t preempt;       /* a thread may lose its turn at one in `preempt` operations; 0: 8 */
-  int lenient;            /* a proxy fence anywhere on the causality path counts */
+  uint32_t preempt; /* a thread may lose its turn at one in `preempt` operations; 0: by the seed */
+  int lenient;      /* a proxy fence anywhere on the causality path counts */
   int timeouts_expected;  /* a fault is injected: a wait that runs out is no finding */
   uint64_t max_steps;     /* switches before the run counts as livelocked; 0: a default */
   const char *trace_path; /* one line an operation, or NULL */

@@ -210,7 +210,7 @@ static weft_status step_kept(weft__cpu_call *call) {
     weft__cpu_write_loss(call);
     call->row_stats = call->state->stats + t;
     weft__cpu_drop_rows(call);
-    weft__cpu_gradient_phase(call);
+    call->pending_gradient = true;
     products(call);
   }
   return WEFT_OK;

@@ -8,7 +8,7 @@
  *   tile_stats [tile][chunk]
  *
  *   logits phase   (block, tile)   z = x·w_tileᵀ, then statistics or gradient of each row
- *   weights phase  (tile, columns) dw_tile (+)= zᵀ·x
+ *   weights phase  (tile, columns) dw_tile (+)= zᵀ·x, after step's gradient of the tile's rows
  *   inputs phase   (block, columns) dx (+)= z·w
  *
  * Every item writes what no other item writes, so results do not depend on the threads' order. */
@@ -98,6 +98,7 @@ typedef struct weft__cpu_call {
   bool keep_logits;               /* the logits phase leaves the products in their tile */
   bool first_wave;                /* dX is written, not added to */
   bool add_to_dw;
+  bool pending_gradient; /* the wave's tiles still hold products */
   /* [tokens] of the chunk, final over the team; NULL while they are being found. With them, the
    * logits phase turns z into its gradient at once. */
   const weft__stats *row_stats;
@@ -118,7 +119,6 @@ void weft__cpu_merge_tiles(weft__cpu_call *call);
 /* ce_gradient.c */
 void weft__cpu_gradient_rows(const weft__cpu_call *call, int64_t tile, int64_t first_row,
                              int64_t rows, float *z);
-void weft__cpu_gradient_phase(weft__cpu_call *call);
 void weft__cpu_weights_phase(weft__cpu_call *call);
 void weft__cpu_inputs_phase(weft__cpu_call *call);
 void weft__cpu_zero_padding(weft__cpu_call *call);

@@ -52,8 +52,12 @@ static void gradient_item(void *job, int64_t item, int thread) {
                           weft__cpu_tile(call, in_wave) + first_row * call->state->layout.tile_ld);
 }
 
-void weft__cpu_gradient_phase(weft__cpu_call *call) {
-  weft__pool_run(call->state->pool, gradient_item, call, call->tiles * call->blocks);
+/* The gradients of step's kept products, where no weights phase can do it on the way: a tile of it
+ * must be one item's, which finds the tile in cache afterwards. */
+static void gradient_phase(weft__cpu_call *call) {
+  if (call->pending_gradient)
+    weft__pool_run(call->state->pool, gradient_item, call, call->tiles * call->blocks);
+  call->pending_gradient = false;
 }
 
 /* ---- Columns of H are split so that every thread has work ---- */
@@ -99,6 +103,9 @@ static void weights_item(void *job, int64_t item, int thread) {
       (unsigned char *)call->args->dw +
       (tile * l->tile_rows * stride + first_column) * weft__dtype_bytes(c->dw_dtype);
   const float *z = weft__cpu_tile(call, in_wave), *x = call->state->x + first_column;
+  if (call->pending_gradient)
+    for (int64_t block = 0; block < call->blocks; block++)
+      gradient_item(job, in_wave * call->blocks + block, thread);
   if (c->dw_dtype == WEFT_F32) {
     weft__sgemm(true, false, rows, columns, call->tokens, z, l->tile_ld, x, l->padded_hidden,
                 call->add_to_dw ? 1.0f : 0.0f, (float *)dw, stride);
@@ -113,7 +120,9 @@ static void weights_item(void *job, int64_t item, int thread) {
 
 void weft__cpu_weights_phase(weft__cpu_call *call) {
   split_columns(call, call->tiles);
+  if (call->column_blocks > 1) gradient_phase(call);
   weft__pool_run(call->state->pool, weights_item, call, call->tiles * call->column_blocks);
+  call->pending_gradient = false;
 }
 
 /* Rows of padding get a gradient of 0. */
@@ -167,6 +176,7 @@ static void inputs_item(void *job, int64_t item, int thread) {
 }
 
 void weft__cpu_inputs_phase(weft__cpu_call *call) {
+  gradient_phase(call);
   split_columns(call, call->blocks);
   weft__pool_run(call->state->pool, inputs_item, call, call->blocks * call->column_blocks);
 }

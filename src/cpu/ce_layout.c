@@ -174,8 +174,8 @@ weft_status weft__cpu_layout_make(const weft_ce_config *config, int64_t ranks, i
     return weft__fail(WEFT_ERR_WORKSPACE,
                       "config.workspace_budget is %" PRId64 " bytes, expected at least %" PRId64,
                       budget, *least);
-  grow(&r, l, &l->loss_chunk, balanced(config->max_tokens, LOSS_CHUNK), 0, budget);
   grow_step(&r, l, kept_cap, budget);
+  grow(&r, l, &l->loss_chunk, balanced(config->max_tokens, LOSS_CHUNK), 0, budget);
   grow_backward(&r, l, budget);
   l->waves = l->wave_tiles > 0 ? (l->tiles + l->wave_tiles - 1) / l->wave_tiles : 0;
   add_up(&r, l);

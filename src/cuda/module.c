@@ -28,7 +28,7 @@ static weft_status load_image(const struct cuda_driver *driver, struct device_im
 }
 
 /* CUfunction_attribute */
-enum { LOCAL_BYTES = 3, REGISTERS = 4, DYNAMIC_SHARED_BYTES_MAX = 8, SHARED_CARVEOUT = 9 };
+enum { LOCAL_BYTES = 3, REGISTERS = 4, DYNAMIC_SHARED_BYTES_MAX = 8 };
 
 weft_status weft__cuda_kernel_load(struct device_images *set, const char *image, const char *kernel,
                                    int device, unsigned shared_bytes, struct cuda_kernel *out) {
@@ -45,11 +45,6 @@ weft_status weft__cuda_kernel_load(struct device_images *set, const char *image,
   if (status) return status;
   status = weft__cuda_check(driver->cuKernelGetAttribute(&out->local_bytes, LOCAL_BYTES, f, device),
                             kernel);
-  if (status) return status;
-  /* An SM can't move its split of L1 and shared memory while a CTA is on it, so a small kernel that
-   * waits there would keep a large one away: all ask for the same split, the most shared memory. */
-  status = weft__cuda_check(driver->cuKernelSetAttribute(SHARED_CARVEOUT, 100, f, device),
-                            "cuKernelSetAttribute(carveout)");
   if (status) return status;
   if (shared_bytes) {
     status = weft__cuda_check(

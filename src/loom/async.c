@@ -155,19 +155,6 @@ static void unit_read(const struct access *x, struct region *g, size_t offset, u
     *mask |= (uint16_t)(written_mask(g, offset + low, high - low) << low);
 }
 
-static void unit_mark(struct region *g, size_t offset, uint16_t mask) {
-  if (mask == 0xffff) {
-    shadow_mark(g, offset, 16);
-    return;
-  }
-  for (uint32_t i = 0; i < 16; i++) {
-    if (mask >> i & 1)
-      shadow_mark(g, offset + i, 1);
-    else
-      g->shadow[(offset + i) / 16].written &= (uint16_t) ~(1u << (offset + i) % 16);
-  }
-}
-
 /* The region of a unit in global memory; NULL after a finding. */
 static struct region *unit_global(const struct op *op, uint64_t address, uint32_t low,
                                   uint32_t high, size_t *offset) {
@@ -205,7 +192,7 @@ static void load_unit(struct op *op, uint32_t unit) {
   struct region *smem = op->shared_cta->smem;
   shadow_range(&write, smem, to, 16);
   memcpy(smem->base + to, data, 16);
-  unit_mark(smem, to, mask);
+  shadow_put_written(smem, to, 16, mask);
 }
 
 static void store_read_unit(struct op *op, uint32_t unit) {
@@ -250,11 +237,7 @@ static void store_write_unit(struct op *op, uint32_t unit) {
   const uint8_t *from = op->buffer + 16 * unit + low;
   if (op->reduce == LOOM_REDUCE_NONE) {
     memcpy(g->base + offset + low, from, high - low);
-    for (uint32_t i = low; i < high; i++) {
-      uint16_t *w = &g->shadow[(offset + i) / 16].written;
-      const uint16_t bit = (uint16_t)(1u << (offset + i) % 16);
-      *w = (uint16_t)(op->written[unit] >> i & 1 ? *w | bit : *w & ~bit);
-    }
+    shadow_put_written(g, offset + low, high - low, (uint16_t)(op->written[unit] >> low));
   } else {
     if (!shadow_written(g, offset + low, high - low))
       finding_at(LOOM_UNWRITTEN, op->site, op->issuer, op->thread->index, address,

@@ -29,5 +29,7 @@ uint64_t box_global_store(const struct box *box, uint32_t unit, uint32_t *low, u
 
 /* wgmma.c */
 void wgmma_run(struct op *op);
+/* What a stopped run leaves in a warpgroup. */
+void warpgroup_free(struct warpgroup *w);
 
 #endif

@@ -16,9 +16,13 @@
 #define CTA_SHARED_MAX   (227u * 1024u)
 
 /* A fiber's stack: device code keeps accumulators on it, and the executor's own frames come on top.
- * The lowest page is no one's, so that an overflow faults instead of spoiling a neighbour. */
-#define STACK_BYTES (128u * 1024u)
-#define PAGE_BYTES  4096u
+ * The lowest page is no one's, so that an overflow faults instead of spoiling a neighbour; a
+ * process has too few mappings (65530 by default) for more than so many of these, and the others
+ * have a mark there. */
+#define STACK_BYTES    (128u * 1024u)
+#define PAGE_BYTES     4096u
+#define STACKS_GUARDED 16384u
+#define STACK_MARK     0x6c6f6f6d77656674ull
 
 static uint8_t *stacks;
 static size_t stack_count;
@@ -30,7 +34,7 @@ static uint8_t *stack_of(size_t i, size_t total) {
     stacks = mmap(NULL, total * STACK_BYTES, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED) abort();
-    for (size_t s = 0; s < total; s++)
+    for (size_t s = 0; s < total && s < STACKS_GUARDED; s++)
       mprotect(stacks + s * STACK_BYTES, PAGE_BYTES, PROT_NONE);
   }
   return stacks + i * STACK_BYTES;
@@ -163,6 +167,10 @@ static void cta_start(struct cta *c) {
     t->known.own[K_OBSERVED] = ++L.epoch;
     t->fenced_scope = -1;
     uint8_t *stack = stack_of(L.stacks_used, L.stacks_total);
+    if (L.stacks_used >= STACKS_GUARDED) {
+      t->stack_mark = (uint64_t *)(void *)stack;
+      *t->stack_mark = STACK_MARK;
+    }
     t->sp = fiber_make(stack, STACK_BYTES, (unsigned)L.stacks_used, thread_main);
     L.stacks_used++;
     L.live++;
@@ -310,6 +318,7 @@ static void check_accumulators(const struct thread *t) {
 }
 
 void thread_exited(struct thread *t) {
+  if (t->stack_mark && *t->stack_mark != STACK_MARK) abort(); /* a neighbour's frames are gone */
   check_bulk_stores(t);
   check_accumulators(t);
   gather_add(&t->cta->launch->end_gather, t, ~0u);
@@ -338,7 +347,7 @@ static void cta_free(struct cta *c) {
   for (int i = 0; i < 16; i++)
     gather_free(&c->named[i].gather);
   for (uint32_t i = 0; c->warpgroup && i < c->threads / 128; i++)
-    gather_free(&c->warpgroup[i].gather);
+    warpgroup_free(&c->warpgroup[i]);
   for (uint32_t i = 0; c->meeting && i < c->warps; i++)
     gather_free(&c->meeting[i].gather);
   if (c->rank == 0) {

@@ -12,10 +12,7 @@
 /* Unwritten bytes read as this: a NaN in every floating-point format. */
 #define POISON 0xff
 
-static size_t shadow_bytes(size_t bytes) {
-  return (bytes / 16 + 1) * sizeof(struct granule);
-}
-
+/* Zero, and no memory until it is touched: large regions are mostly never looked at. */
 static void *map_zeroed(size_t bytes) {
   void *p =
       mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -28,8 +25,11 @@ struct region *region_new(size_t bytes, uint32_t gpu, struct cta *cta) {
   memset(g, 0, sizeof *g);
   g->mapped = (bytes + 1023) & ~(size_t)1023;
   g->base = aligned_alloc(1024, g->mapped);
-  g->shadow = map_zeroed(shadow_bytes(g->mapped));
-  if (!g->base || !g->shadow) {
+  const size_t granules = g->mapped / 16;
+  g->shadow = map_zeroed(granules * sizeof *g->shadow);
+  g->written = map_zeroed(granules * sizeof *g->written);
+  g->touched = calloc(granules / GRANULE_BLOCK + 1, 1);
+  if (!g->base || !g->shadow || !g->written || !g->touched) {
     region_free(g);
     return NULL;
   }
@@ -39,14 +39,16 @@ struct region *region_new(size_t bytes, uint32_t gpu, struct cta *cta) {
   g->cta = cta;
   g->first = L.regions++;
   g->address = (uint64_t)(g->first + 1) << REGION_SHIFT;
-  L.stats.shadow_bytes += shadow_bytes(g->mapped);
+  L.stats.shadow_bytes += granules * (sizeof *g->shadow + sizeof *g->written);
   return g;
 }
 
 void region_free(struct region *g) {
   if (!g->alias) {
     free(g->base);
-    if (g->shadow) munmap(g->shadow, shadow_bytes(g->mapped));
+    if (g->shadow) munmap(g->shadow, g->mapped / 16 * sizeof *g->shadow);
+    if (g->written) munmap(g->written, g->mapped / 16 * sizeof *g->written);
+    free(g->touched);
   }
   memset(g, 0, sizeof *g);
 }

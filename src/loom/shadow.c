@@ -14,19 +14,21 @@
 #define CHUNK_RECORDS 65536u
 struct chunk {
   struct chunk *next;
-  uint32_t used;
-  struct record record[CHUNK_RECORDS];
+  uint32_t used, capacity;
+  struct record record[];
 };
 static struct chunk *chunks;
 
 static struct record *records_new(uint32_t n) {
-  if (!chunks || chunks->used + n > CHUNK_RECORDS) {
-    struct chunk *c = malloc(sizeof *c);
+  if (!chunks || n > chunks->capacity - chunks->used) {
+    const uint32_t capacity = n > CHUNK_RECORDS ? n : CHUNK_RECORDS;
+    struct chunk *c = malloc(sizeof *c + capacity * sizeof *c->record);
     if (!c) abort();
     c->next = chunks;
     c->used = 0;
+    c->capacity = capacity;
     chunks = c;
-    L.stats.shadow_bytes += sizeof *c;
+    L.stats.shadow_bytes += sizeof *c + capacity * sizeof *c->record;
   }
   struct record *r = chunks->record + chunks->used;
   chunks->used += n;
@@ -42,10 +44,12 @@ void shadow_reset(void) {
 }
 
 void shadow_forget(struct region *region) {
-  for (size_t i = 0; i <= region->mapped / 16; i++) {
-    region->shadow[i].n = 0;
-    region->shadow[i].more = NULL;
-    region->shadow[i].capacity = 0;
+  const size_t granules = region->mapped / 16;
+  for (size_t b = 0; b * GRANULE_BLOCK < granules; b++) {
+    if (!region->touched[b]) continue;
+    region->touched[b] = 0;
+    for (size_t i = b * GRANULE_BLOCK; i < (b + 1) * GRANULE_BLOCK && i < granules; i++)
+      memset(&region->shadow[i], 0, sizeof region->shadow[i]);
   }
 }
 
@@ -141,6 +145,7 @@ void shadow_granule(const struct access *x, struct region *region, size_t granul
   struct record *list = g->more ? g->more : g->few;
   const uint32_t few = sizeof g->few / sizeof *g->few;
   uint32_t kept = 0;
+  region->touched[granule / GRANULE_BLOCK] = 1;
   L.stats.granules++;
   L.stats.records_scanned += g->n;
   for (uint32_t i = 0; i < g->n; i++) {
@@ -165,7 +170,7 @@ void shadow_granule(const struct access *x, struct region *region, size_t granul
     struct record *more = records_new(capacity * 2);
     memcpy(more, list, kept * sizeof *more);
     g->more = list = more;
-    g->capacity = (uint16_t)(capacity * 2);
+    g->capacity = capacity * 2;
   }
   struct record *r = &list[kept];
   r->who = x->who;
@@ -178,7 +183,7 @@ void shadow_granule(const struct access *x, struct region *region, size_t granul
   r->pad = 0;
   r->cta = (uint16_t)x->cta->id;
   r->thread = (uint16_t)x->thread;
-  g->n = (uint16_t)(kept + 1);
+  g->n = kept + 1;
 }
 
 /* The bytes of granule `granule` that lie in [begin, end). */
@@ -199,7 +204,7 @@ int shadow_written(const struct region *region, size_t offset, size_t bytes) {
   const size_t end = offset + bytes;
   for (size_t g = offset / 16; g * 16 < end; g++) {
     const uint16_t mask = granule_mask(g, offset, end);
-    if ((region->shadow[g].written & mask) != mask) return 0;
+    if ((region->written[g] & mask) != mask) return 0;
   }
   return 1;
 }
@@ -207,5 +212,13 @@ int shadow_written(const struct region *region, size_t offset, size_t bytes) {
 void shadow_mark(struct region *region, size_t offset, size_t bytes) {
   const size_t end = offset + bytes;
   for (size_t g = offset / 16; g * 16 < end; g++)
-    region->shadow[g].written |= granule_mask(g, offset, end);
+    region->written[g] |= granule_mask(g, offset, end);
+}
+
+void shadow_put_written(struct region *region, size_t offset, uint32_t bytes, uint16_t mask) {
+  for (uint32_t i = 0; i < bytes; i++) {
+    uint16_t *written = &region->written[(offset + i) / 16];
+    const uint16_t bit = (uint16_t)(1u << (offset + i) % 16);
+    *written = (uint16_t)(mask >> i & 1 ? *written | bit : *written & ~bit);
+  }
 }

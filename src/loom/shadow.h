@@ -32,6 +32,8 @@ void shadow_range(const struct access *x, struct region *region, size_t offset, 
 /* Whether every byte was written; marks them written. */
 int shadow_written(const struct region *region, size_t offset, size_t bytes);
 void shadow_mark(struct region *region, size_t offset, size_t bytes);
+/* Byte i of the range counts as written if bit i of the mask is set, else as not; at most 16. */
+void shadow_put_written(struct region *region, size_t offset, uint32_t bytes, uint16_t mask);
 /* Forgets who accessed what, keeps what is written. */
 void shadow_forget(struct region *region);
 void shadow_reset(void);

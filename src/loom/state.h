@@ -52,14 +52,18 @@ struct record {
 };
 
 struct granule {
-  uint16_t n, capacity, written, pad; /* written: one bit a byte */
-  struct record *more;                /* NULL while `few` suffices */
+  uint32_t n, capacity;
+  struct record *more; /* NULL while `few` suffices */
   struct record few[2];
 };
+
+#define GRANULE_BLOCK 64u
 
 struct region {
   uint8_t *base;
   struct granule *shadow;
+  uint16_t *written; /* one bit a byte of each granule */
+  uint8_t *touched;  /* not 0: some granule of a block of GRANULE_BLOCK has records */
   size_t bytes, mapped;
   uint32_t gpu;
   struct cta *cta; /* shared memory; NULL for global */
@@ -93,6 +97,7 @@ enum thread_state { THREAD_NEW, THREAD_READY, THREAD_BLOCKED, THREAD_DONE };
 struct thread {
   struct loom_self self;
   void *sp;
+  uint64_t *stack_mark; /* lowest word of a stack without a guard page, else NULL */
   struct cta *cta;
   uint32_t index, warp, lane;
   enum thread_state state;
@@ -344,8 +349,13 @@ void block(struct loom_site *site);
 void yield_turn(void);
 void wake_all(struct thread **list);
 void pending_add(struct op *op);
-/* Ends the run from inside a thread: the finding said why. */
+/* Ends the run from inside a thread: the finding said why. It does not return; an address
+ * sanitizer, which would walk what it takes for the only stack, is not told. */
+#ifdef __SANITIZE_ADDRESS__
+void stop_run(void);
+#else
 void stop_run(void) __attribute__((noreturn));
+#endif
 void schedule(void);
 void thread_main(void);
 

@@ -110,6 +110,7 @@ static struct region *matrix_row(struct loom_site *site, struct smem row, size_t
   if (g && row.a % 16 == 0) return g;
   finding_here(g ? LOOM_MISALIGNED : LOOM_ILLEGAL, site, row.a, "matrix row at shared %#x", row.a);
   stop_run();
+  return NULL;
 }
 
 struct u32x4 loom_ldmatrix_x4(struct loom_site *site, struct smem row, int transpose) {

@@ -48,6 +48,7 @@ static struct accumulator *accumulator_new(struct loom_site *site, struct thread
   finding_here(LOOM_REGISTER_HAZARD, site, 0, "more than %u accumulator arrays in flight",
                WGMMA_ACCUMULATORS);
   stop_run();
+  return NULL;
 }
 
 /* Takes the registers of the running thread into a group. */
@@ -334,4 +335,22 @@ void wgmma_run(struct op *pending) {
   free(g);
   w->executed++;
   wake_all(&w->waiting);
+}
+
+static void ops_free(struct wgmma_op *op) {
+  for (struct wgmma_op *next; op; op = next) {
+    next = op->next;
+    free(op);
+  }
+}
+
+void warpgroup_free(struct warpgroup *w) {
+  free(w->building);
+  ops_free(w->open);
+  for (struct wgmma_group *g = w->first, *next; g; g = next) {
+    next = g->next;
+    ops_free(g->first);
+    free(g);
+  }
+  gather_free(&w->gather);
 }

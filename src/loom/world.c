@@ -8,9 +8,10 @@
 
 struct world L;
 
-#define PREEMPT_DEFAULT 8u
-#define SMS_DEFAULT     132u
-#define REGIONS_MAX     65536u
+/* Seeds differ in how often a thread loses its turn, too. */
+static const uint32_t preempt_of[3] = {8, 3, 40};
+#define SMS_DEFAULT 132u
+#define REGIONS_MAX 65536u
 
 int loom_begin(const struct loom_config *config) {
   loom_end();
@@ -18,7 +19,7 @@ int loom_begin(const struct loom_config *config) {
       (unsigned)config->policy >= LOOM_POLICIES)
     return -1;
   L.config = *config;
-  if (!L.config.preempt) L.config.preempt = PREEMPT_DEFAULT;
+  if (!L.config.preempt) L.config.preempt = preempt_of[config->seed / LOOM_POLICIES % 3];
   if (!L.config.sms_per_gpu) L.config.sms_per_gpu = SMS_DEFAULT;
   L.regions_capacity = REGIONS_MAX;
   L.region = calloc(L.regions_capacity, sizeof *L.region);

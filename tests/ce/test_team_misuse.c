@@ -107,7 +107,7 @@ static void expect_rank(const team *t, int rank, weft_status status, const char 
 
 /* Rank `bad` gets its own status, the others get PEER with its number and its reason. */
 static void expect_peers(const team *t, int bad, weft_status status, const char *name) {
-  char rank[16];
+  char rank[32];
   snprintf(rank, sizeof rank, "rank %d", bad);
   for (int r = 0; r < RANKS; r++) {
     expect_rank(t, r, r == bad ? status : WEFT_ERR_PEER, name);

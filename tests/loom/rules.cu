@@ -229,3 +229,30 @@ WEFT_KERNEL(rules_early, 64, struct rules_args, args) {
     if (args.good || thread_index() == 0) mbarrier_wait(bar_of(0), i);
   }
 }
+
+/* CTA 1 reads its stage, announces it at cluster scope, and CTA 0's bulk load fills it again. The
+ * fence may stand in the CTA that owns the stage (good 1) or in that of the bulk load (good 2). */
+WEFT_KERNEL_CLUSTER(rules_owner, 32, 2, struct rules_args, args) {
+  if (thread_index() == 0) {
+    mbarrier_init(bar_of(0), 1);
+    mbarrier_init(bar_of(1), 1);
+    mbarrier_arrive_expect_tx(bar_of(0), 16);
+  }
+  if (thread_index() == 0) {
+    st_shared_u32x4(stage_of(0), splat(0));
+    fence_proxy_async_shared_cta(rules_owner_filled); /* store -> bulk load */
+  }
+  cluster_sync();
+  if (thread_index() == 0 && cluster_rank() == 1) {
+    st_global_u32(args.out, ld_shared_u32(stage_of(0)));
+    if (args.good == 1)
+      fence_proxy_async_shared_cta(rules_owner_fence); /* stage load -> bulk load */
+    mbarrier_arrive_remote_cluster(cluster_map(bar_of(1), 0));
+    mbarrier_wait(bar_of(0), 0);
+  } else if (thread_index() == 0) {
+    mbarrier_wait_cluster(bar_of(1), 0);
+    if (args.good == 2) fence_proxy_async_shared_cluster(rules_issuer_fence); /* the same */
+    bulk_load_multicast(stage_of(0), args.data, 16, bar_of(0), 2);
+  }
+  cluster_sync();
+}

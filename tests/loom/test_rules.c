@@ -30,7 +30,8 @@
   X(neighbours)                                                                                    \
   X(pattern)                                                                                       \
   X(shared_id)                                                                                     \
-  X(early)
+  X(early)                                                                                         \
+  X(owner)
 #define DECLARE(name) extern const struct loom_kernel rules_##name;
 KERNELS(DECLARE)
 
@@ -134,6 +135,17 @@ static void grids(void) {
   check(raced > 0, "grid barrier left out", raced, 0);
 }
 
+/* Both places for the fence. */
+static void owners(void) {
+  for (uint64_t seed = 0; seed < 8; seed++) {
+    const struct loom_config config = config_of(seed);
+    begin(&config, 2);
+    launch(&rules_owner, 0, 2, 0, 0);
+    check(loom_run() == 0, "fence in the issuer's CTA", (int)seed, 2);
+  }
+  pair(&rules_owner, 2, LOOM_PROXY_FENCE);
+}
+
 static void hosts(void) {
   for (uint32_t per_host = 0; per_host <= 2; per_host++) {
     struct loom_config config = config_of(1);
@@ -209,6 +221,7 @@ int main(void) {
   hosts();
   timeouts();
   repeats();
+  owners();
   pair(&rules_chain, 3, LOOM_RACE);
   pair(&rules_init, 2, LOOM_BARRIER_MISUSE);
   pair(&rules_bar_arrive, 1, LOOM_RACE);

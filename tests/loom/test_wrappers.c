@@ -144,6 +144,7 @@ static void tensors(void) {
     tensor_case((enum loom_swizzle)s, 3, 64, 10, 2, 1, 0);
   }
   struct wrappers_args a;
+  memset(&a, 0, sizeof a);
   const uint64_t dims[2] = {64, 64}, good[1] = {128}, odd[1] = {130};
   const uint32_t box[2] = {64, 8}, wide[2] = {64, 257}, narrow[2] = {32, 8};
   begin();
@@ -154,6 +155,15 @@ static void tensors(void) {
   check(loom_tensor_map_encode(&a.map, LOOM_BF16, 2, g, dims, good, wide, w), "box", 0, 0);
   check(loom_tensor_map_encode(&a.map, LOOM_BF16, 2, g, dims, good, narrow, w), "span", 0, 0);
   check(!loom_tensor_map_encode(&a.map, LOOM_BF16, 2, g, dims, good, box, w), "right", 0, 0);
+  /* a store at a negative coordinate is an illegal instruction on an H200 */
+  a.in.a = loom_alloc(0, 1024);
+  loom_fill(a.in.a, 0, 1024);
+  a.bytes = 1024;
+  a.rank = 2;
+  a.at[1] = -1;
+  const struct loom_launch l = {&wrappers_tensor_store, &a, 0, 1, WRAPPERS_SMEM_BYTES, 0};
+  check(loom_launch(&l) == 0 && loom_run() > 0 && loom_finding_at(0)->kind == LOOM_ILLEGAL,
+        "negative coordinate", loom_finding_count(), 0);
 }
 
 /* ---- wgmma ---- */

@@ -11,21 +11,23 @@
 
 #ifdef __CUDACC__
 
-/* generic <-> async, every state space */
+/* generic <-> async, every state space; PTX 8.6, "membar / fence" */
 #define fence_proxy_async(name) asm volatile("fence.proxy.async;" ::: "memory")
-/* generic <-> async, global memory */
+/* generic <-> async, global memory; 8.6 */
 #define fence_proxy_async_global(name) asm volatile("fence.proxy.async.global;" ::: "memory")
-/* generic <-> async, shared memory of this CTA */
+/* generic <-> async, shared memory of this CTA; 8.6 */
 #define fence_proxy_async_shared_cta(name)                                                         \
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
-/* generic <-> async, shared memory of the cluster */
+/* generic <-> async, shared memory of the cluster; 8.6 */
 #define fence_proxy_async_shared_cluster(name)                                                     \
   asm volatile("fence.proxy.async.shared::cluster;" ::: "memory")
-/* two virtual addresses of the same memory, multicast and unicast ones among them */
+/* two virtual addresses of the same memory, multicast and unicast ones among them; 8.2.2, 8.6 */
 #define fence_proxy_alias(name) asm volatile("fence.proxy.alias;" ::: "memory")
-/* makes this thread's mbarrier.init visible in the cluster, before a cluster barrier */
+/* no proxies: makes this thread's mbarrier.init known in the cluster, before a relaxed cluster
+ * barrier; a releasing one needs none. "membar / fence" */
 #define fence_mbarrier_init(name) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory")
-/* generic against generic, of this thread's observers in the scope: cta cluster gpu sys */
+/* no proxies: release and acquire patterns with relaxed accesses, for the threads of the scope: cta
+ * cluster gpu sys; 8.8 */
 #define fence_acq_rel(scope, name) asm volatile("fence.acq_rel." #scope ";" ::: "memory")
 #define fence_sc(scope, name)      asm volatile("fence.sc." #scope ";" ::: "memory")
 

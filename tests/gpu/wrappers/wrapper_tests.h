@@ -51,6 +51,7 @@ struct wrapper_test {
   uint32_t threads, cluster, shared_bytes; /* one cluster is launched */
   enum wrapper_fill fill;
   uint32_t in_bytes, out_bytes, parameter;
+  int illegal; /* breaks its context on a GPU (CUDA_ERROR_ILLEGAL_INSTRUCTION); loom must say why */
   enum wrapper_map map;
   struct cuda_tensor tensor; /* its address is filled in by the runner */
 };

@@ -2,7 +2,9 @@
  * outputs one after the other, raw; and compares the hashes with a file of such lines, if one is
  * given: what loom or another GPU answered. Each test runs twice, and must answer alike.
  *
- *   wrappers_gpu [--lines FILE] [--raw FILE] [--expect FILE] */
+ *   wrappers_gpu [--lines FILE] [--raw FILE] [--expect FILE] [--illegal]
+ *
+ * --illegal runs what a GPU refuses, too; each such test ends a child, and must. */
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>
@@ -51,6 +53,8 @@ struct results {
   unsigned char out[WRAPPER_TESTS_MAX][WRAPPER_OUT_MAX];
 };
 
+static int illegal_too;
+
 static int run_rest(struct results *results, size_t count) {
   static unsigned char in[WRAPPER_OUT_MAX], again[WRAPPER_OUT_MAX];
   struct cuda_device_info info;
@@ -63,6 +67,10 @@ static int run_rest(struct results *results, size_t count) {
   fflush(stdout);
   while (results->next < count) {
     const size_t i = results->next;
+    if (tests[i].illegal && !illegal_too) {
+      results->next = i + 1;
+      continue;
+    }
     wrapper_input(&tests[i], i, in);
     run(driver, &tests[i], in, results->out[i]);
     run(driver, &tests[i], in, again);
@@ -91,16 +99,19 @@ static int run_all(struct results *results, size_t count) {
 
 int main(int argc, char **argv) {
   const char *lines_path = NULL, *raw_path = NULL, *expect = NULL;
-  for (int i = 1; i < argc; i += 2) {
+  for (int i = 1; i < argc; i++) {
     const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-    if (value && !strcmp(argv[i], "--lines"))
-      lines_path = value;
+    if (!strcmp(argv[i], "--illegal"))
+      illegal_too = 1;
+    else if (value && !strcmp(argv[i], "--lines"))
+      lines_path = value, i++;
     else if (value && !strcmp(argv[i], "--raw"))
-      raw_path = value;
+      raw_path = value, i++;
     else if (value && !strcmp(argv[i], "--expect"))
-      expect = value;
+      expect = value, i++;
     else {
-      fprintf(stderr, "usage: wrappers_gpu [--lines FILE] [--raw FILE] [--expect FILE]\n");
+      fprintf(stderr, "usage: wrappers_gpu [--lines FILE] [--raw FILE] [--expect FILE] "
+                      "[--illegal]\n");
       return 2;
     }
   }
@@ -122,7 +133,9 @@ int main(int argc, char **argv) {
     uint64_t want = 0;
     const uint64_t got = wrapper_hash(results->out[i], tests[i].out_bytes);
     const char *why = NULL;
-    if (results->state[i] == BROKEN)
+    if (tests[i].illegal) {
+      if (illegal_too && results->state[i] != BROKEN) why = "is legal here after all";
+    } else if (results->state[i] == BROKEN)
       why = "broke its context";
     else if (results->state[i] == UNSTEADY)
       why = "two runs differ";
@@ -133,7 +146,7 @@ int main(int argc, char **argv) {
     /* a place for every test, so that offsets hold; a line for those with an answer */
     if (raw) fwrite(results->out[i], 1, tests[i].out_bytes, raw);
     if (lines && results->state[i] == RAN) wrapper_write_line(lines, &tests[i], results->out[i]);
-    passed += why == NULL;
+    passed += why == NULL && (illegal_too || !tests[i].illegal);
     failed += why != NULL;
     if (why) printf("FAILED %s: %s\n", tests[i].name, why);
   }
