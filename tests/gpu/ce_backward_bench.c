@@ -13,7 +13,7 @@
 #include "bench_kernels.h"
 #include "ce_data_kernels.h"
 #include "cublas.h"
-#include "cuda/ce_backward.h"
+#include "cuda/backward.h"
 #include "cuda/gemm.h"
 #include "gpu.h"
 

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "cuda/ce_backward.h"
+#include "cuda/backward.h"
 
 enum {
   CE_F16 = 1,

@@ -1,8 +1,8 @@
 /* Plans and launches the backward kernel: from a call's arguments to workspace, tensor maps,
  * schedule and grid. It knows device/ce/backward.h and the driver, and nothing of plans or teams.
  */
-#ifndef WEFT_CUDA_CE_BACKWARD_H
-#define WEFT_CUDA_CE_BACKWARD_H
+#ifndef WEFT_CUDA_BACKWARD_H
+#define WEFT_CUDA_BACKWARD_H
 
 #include "cuda/cuda.h"
 #include "device/ce/backward.h"
