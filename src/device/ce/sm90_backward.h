@@ -67,7 +67,7 @@ struct shared {
   struct smem tile, handed_tile;     /* u32 [2], u32 */
 };
 
-enum { TILE_READERS = 1 + 2 + 8 }; /* producer, storers, a lane of each consumer warp */
+enum { TILE_READERS = 1 + 2 }; /* producer, and a thread of each consumer */
 
 DEV struct shared shared_layout(void) {
   struct shared s;
@@ -117,8 +117,7 @@ struct inbox {
   uint32_t slot, parity;
 };
 
-/* The index of the tile. It stays there until the caller arrives on `tile_empty` of its slot and
- * goes on with inbox_next(). */
+/* The index of the tile. It stays there until the producer and the consumers are done with it. */
 DEV uint32_t inbox_read(struct shared s, struct inbox in) {
   mbarrier_wait(smem_add(s.tile_full, in.slot * 8), in.parity);
   return ld_shared_u32(smem_add(s.tile, in.slot * 4));
@@ -136,11 +135,15 @@ DEV struct backward_tile inbox_tile(const struct backward_args *args, struct sha
   return backward_tile(&args->schedule, ld_shared_u32(smem_add(s.tile, in.slot * 4)));
 }
 
-/* All lanes of a warp, done with a tile; one arrives for it, when all have read. */
-DEV struct inbox inbox_done(struct shared s, struct inbox in) {
-  warp_sync();
-  if (lane_index() == 0) mbarrier_arrive(smem_add(s.tile_empty, in.slot * 8));
-  return inbox_next(in);
+/* One thread has read the tile for its role. */
+DEV void inbox_done(struct shared s, struct inbox in) {
+  mbarrier_arrive(smem_add(s.tile_empty, in.slot * 8));
+}
+
+/* Waits until the producer asks for a tile. For speed alone: a tile that is dealt later may go to
+ * the cluster that is ready for it first. */
+DEV void pace(struct shared s, uint32_t parity) {
+  mbarrier_wait(s.want, parity);
 }
 
 /* Dealer, one thread in each CTA. The first CTA's takes the next index when its producer is about
@@ -150,7 +153,7 @@ DEV void deal(const struct backward_args *args, struct shared s, uint32_t rank) 
   for (uint32_t n = 0;; n++) {
     uint32_t index;
     if (rank == 0) {
-      if (n != 0) mbarrier_wait(s.want, (n - 1) & 1);
+      if (n != 0) pace(s, (n - 1) & 1);
       index = args->first + atom_add_u32(relaxed, gpu, counter(args, BACKWARD_NEXT), 1);
       if (n != 0) mbarrier_wait_cluster(s.credit, (n - 1) & 1);
       st_dsmem_u32(cluster_map(s.handed_tile, 1), index);
@@ -188,7 +191,7 @@ DEV void produce(const struct backward_args *args, struct shared s, uint32_t ran
   uint32_t in_dx_ring = 0;
   for (;;) {
     const uint32_t index = inbox_read(s, in);
-    mbarrier_arrive(smem_add(s.tile_empty, in.slot * 8));
+    inbox_done(s, in);
     in = inbox_next(in);
     if (index >= args->end) return;
     const struct backward_tile t = backward_tile(&args->schedule, index);
@@ -344,8 +347,9 @@ DEV void store_results(const struct backward_args *args, struct shared s, uint32
   staging.turn = 0;
   uint32_t stamps = 0;
   for (;;) {
+    /* The consumer frees the mailbox, after it has met all of this warp over its first block. */
     const uint32_t index = inbox_read(s, in);
-    in = inbox_done(s, in);
+    in = inbox_next(in);
     if (index >= args->end) break;
     const struct backward_tile t = backward_tile(&args->schedule, index);
     const struct hand_over h = hand_over(args, &t);
@@ -383,7 +387,6 @@ DEV void store_results(const struct backward_args *args, struct shared s, uint32
         stamps++;
       }
     }
-    warp_sync();
   }
 }
 
@@ -637,7 +640,9 @@ DEV void consume(const struct backward_args *args, struct shared s, uint32_t ind
       dx = make_dx(args, s, &c, in, dx);
     else
       wide = make_dw(args, s, &c, in, wide);
-    in = inbox_done(s, in);
+    /* All of its threads, and the storer, have met at a block since they read the mailbox. */
+    if (c.thread == 0) inbox_done(s, in);
+    in = inbox_next(in);
   }
 }
 
@@ -650,7 +655,8 @@ DEV void backward_kernel(const struct backward_args *args) {
     /* The barriers' initial state, before the other CTA's arrivals and multicasts. */
     fence_mbarrier_init(backward_barriers);
   }
-  cluster_sync();
+  cluster_arrive_relaxed();
+  cluster_wait();
   if (warp < 4) {
     setmaxnreg_dec(BACKWARD_OTHER_REGISTERS);
     if (warp == 0) {
