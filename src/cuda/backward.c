@@ -45,6 +45,22 @@ weft_status weft__ce_backward_layout(int64_t tokens, int64_t hidden, int64_t row
   return WEFT_OK;
 }
 
+weft_status weft__ce_backward_fit(int64_t tokens, int64_t hidden, int64_t rows, int64_t bytes,
+                                  struct ce_backward_layout *l, int64_t *least) {
+  const int64_t col_bytes = tokens * BACKWARD_TILE_COLS * 2;
+  const int64_t cols = tiles_of(rows, BACKWARD_TILE_COLS);
+  WEFT__TRY(weft__ce_backward_layout(tokens, hidden, rows, col_bytes, l));
+  *least = l->bytes;
+  WEFT__TRY(weft__ce_backward_layout(tokens, hidden, rows, cols * col_bytes, l));
+  if (l->bytes < *least) *least = l->bytes; /* one wave needs no sums */
+  if (bytes < *least)
+    return weft__fail(WEFT_ERR_WORKSPACE, "backward has %lld bytes, expected at least %lld",
+                      (long long)bytes, (long long)*least);
+  for (int64_t waves = 2; l->bytes > bytes; waves++)
+    WEFT__TRY(weft__ce_backward_layout(tokens, hidden, rows, tiles_of(cols, waves) * col_bytes, l));
+  return WEFT_OK;
+}
+
 static weft_status check_rows(const char *name, cuda_address address, int64_t stride,
                               int64_t hidden) {
   if (stride < hidden || stride % 8 != 0 || address % 16 != 0)
@@ -148,8 +164,9 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
   args->dw.a = p->dw;
   args->dx_stride = p->dx_stride;
   args->dw_stride = p->dw_stride;
-  args->bad_targets.a = p->bad_targets;
-  args->error.a = p->error;
+  args->errors.a = p->errors;
+  args->host_errors.a = p->host_errors;
+  args->count_targets = p->count_targets != 0;
   args->timeout_ns = p->timeout_ns;
   args->trace.a = p->trace;
   args->trace_tiles = p->trace_tiles;
@@ -159,7 +176,7 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
   const cuda_address dz = workspace + (uint64_t)l->dz;
   memset(tensors, 0, CE_BACKWARD_MAPS * sizeof *tensors);
   tensors[0] = matrix(p->x, half, p->tokens, p->hidden, p->x_stride, 128);
-  tensors[1] = matrix(p->w, half, p->rows, p->hidden, p->w_stride, 192);
+  tensors[1] = matrix(p->w, half, p->rows, p->hidden, p->w_stride, 96);
   tensors[2] = mn_major(p->x, half, p->tokens, p->hidden, p->x_stride, 128);
   tensors[3] = mn_major(p->w, half, p->rows, p->hidden, p->w_stride, 128);
   tensors[4] = matrix(dz, half, p->tokens, wave, wave, 128);

@@ -17,7 +17,8 @@ struct ce_backward_problem {
   int64_t x_stride, w_stride, dx_stride, dw_stride;
   float temperature, softcap;
   int f16, target_i64, dx_f32, dw_f32, dw_accumulate;
-  cuda_address bad_targets, error; /* u32; bad_targets may be 0 */
+  cuda_address errors, host_errors; /* as in struct backward_args; host_errors may be 0 */
+  int count_targets;
   uint64_t timeout_ns;
   uint32_t group; /* row tiles that walk the vocabulary together, 0: a good number */
   cuda_address trace;
@@ -36,6 +37,11 @@ struct ce_backward_layout {
  * one tile of the vocabulary fits. */
 weft_status weft__ce_backward_layout(int64_t tokens, int64_t hidden, int64_t rows, int64_t dz_bytes,
                                      struct ce_backward_layout *layout);
+
+/* The same for all of the workspace: as few waves as `bytes` allow. *least gets the fewest bytes
+ * with which there is a layout; where bytes are less, the error is WORKSPACE. */
+weft_status weft__ce_backward_fit(int64_t tokens, int64_t hidden, int64_t rows, int64_t bytes,
+                                  struct ce_backward_layout *layout, int64_t *least);
 
 /* All of `args` but its maps, which are made of `tensors` (weft__ce_backward_maps). Needs no
  * device. */

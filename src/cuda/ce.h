@@ -8,6 +8,7 @@
 #define WEFT_CUDA_CE_H
 
 #include "ce/backend.h"
+#include "cuda/backward.h"
 #include "cuda/cuda.h"
 #include "device/ce/forward.h"
 
@@ -32,6 +33,7 @@ typedef struct weft__sm90_ce {
   uint32_t reported;                  /* bad targets that the team has been told of */
   uint64_t timeout_ns;
   struct cuda_kernel forward;
+  struct ce_backward_kernel backward;
   uint32_t clusters; /* of two CTAs that run at once */
 } weft__sm90_ce;
 

@@ -43,7 +43,7 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
   struct cuda_tensor tensors[CE_BACKWARD_MAPS];
   struct ce_backward_layout layout;
   struct ce_backward_problem p = ce_backward_data_problem(d);
-  const uint32_t zero = 0;
+  const uint32_t zero[3] = {0, 0, 0};
   unsigned char *dx = malloc(d->dx_bytes), *dw = malloc(d->dw_bytes), *counters = NULL;
   if (!dx || !dw ||
       weft__ce_backward_layout(c->tokens, c->hidden, c->rows, ce_backward_dz_bytes(c), &layout)) {
@@ -59,8 +59,9 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
   p.g_lse = c->flags & CE_LSE ? upload(d->g_lse, d->row_bytes) : 0;
   p.dx = upload(d->dx_before, d->dx_bytes);
   p.dw = upload(d->dw_before, d->dw_bytes);
-  p.error = upload(&zero, 4);
-  p.bad_targets = upload(&zero, 4);
+  p.errors = upload(zero, sizeof zero);
+  p.host_errors = upload(zero, sizeof zero);
+  p.count_targets = 1;
   const uint64_t workspace = loom_alloc(0, (size_t)layout.bytes);
   if (!workspace || weft__ce_backward_plan(&p, &layout, workspace, tensors, &args) != WEFT_OK) {
     snprintf(why, room, "can't set the scene: %s", weft_last_error());

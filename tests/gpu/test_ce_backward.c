@@ -50,7 +50,7 @@ static void run_case(const struct ce_backward_case *c, int runs, int apart) {
   p.temperature_ptr = c->flags & CE_T_POINTER ? at.temperature : 0;
   p.dx = c->flags & CE_NO_DX ? 0 : at.dx;
   p.dw = c->flags & CE_NO_DW ? 0 : at.dw;
-  p.error = at.words, p.bad_targets = at.words + 4;
+  p.errors = at.words, p.count_targets = 1;
   gpu_require_status(weft__ce_backward_prepare(&kernel, &p, &layout, at.workspace, &launch),
                      "prepare");
   if (c->clusters && c->clusters < launch.launch.ctas / 2) launch.launch.ctas = c->clusters * 2;

@@ -5,9 +5,12 @@
  * device/gemm/gemm.h; a stage holds 64 of depth:
  *
  *          CTA's tile              depth        stages     shared by the CTAs
- *   dZ     256 tokens x 192 vocab  H            3 x 56 KB  X, tokens
+ *   dZ     128 tokens x 192 vocab  H            4 x 40 KB  W, vocab
  *   dX     128 tokens x 256 hidden the wave     4 x 48 KB  W, hidden
- *   dW     256 hidden x 192 vocab  tokens       3 x 56 KB  X, hidden; written transposed */
+ *   dW     256 hidden x 192 vocab  tokens       3 x 56 KB  X, hidden; written transposed
+ *
+ * The two warpgroups that multiply share a tile of dX and dW. Of dZ, whose results take long to
+ * make from the sums, each has a tile of its own, and they take turns. */
 #ifndef WEFT_DEVICE_CE_BACKWARD_H
 #define WEFT_DEVICE_CE_BACKWARD_H
 
@@ -19,11 +22,12 @@ enum {
   BACKWARD_THREADS = 384,
   BACKWARD_DEPTH_STEP = 64,
   BACKWARD_BLOCK_BYTES = 8192, /* 64 lines of 128 bytes */
-  BACKWARD_STAGES_WIDE = 3,    /* of dZ and dW */
+  BACKWARD_STAGES_DZ = 4,
   BACKWARD_STAGES_DX = 4,
+  BACKWARD_STAGES_DW = 3,
   BACKWARD_RING_BYTES = 24 * BACKWARD_BLOCK_BYTES, /* the larger: 4 stages of 6 blocks */
   BACKWARD_STAGING_BLOCKS = 4,                     /* two a consumer */
-  BACKWARD_BARRIERS = 2 * (BACKWARD_STAGES_WIDE + BACKWARD_STAGES_DX) + 7,
+  BACKWARD_BARRIERS = 2 * (BACKWARD_STAGES_DZ + BACKWARD_STAGES_DX + BACKWARD_STAGES_DW) + 7,
   BACKWARD_SHARED_BYTES = BACKWARD_RING_BYTES + BACKWARD_STAGING_BLOCKS * BACKWARD_BLOCK_BYTES +
                           (BACKWARD_BARRIERS + 1) * 8 + 16,
 };
@@ -61,8 +65,9 @@ struct backward_args {
   uint32_t dx_mapped, dw_mapped; /* the output can be written by tensor stores, else by element */
   struct gmem dx, dw;
   int64_t dx_stride, dw_stride; /* elements */
-  struct gmem bad_targets;      /* u32, counts targets outside the vocabulary; 0: nobody asks */
-  struct gmem error;            /* u32 */
+  struct gmem errors;           /* u32: code of a wait that ran out, count of bad targets so far */
+  struct gmem host_errors;      /* the same in memory that the host reads, and a bad token; or 0 */
+  uint32_t count_targets;       /* targets outside the vocabulary are counted */
   uint64_t timeout_ns;
   struct gmem trace; /* struct backward_stamp [clusters, trace_tiles], 0: none */
   uint32_t trace_tiles;

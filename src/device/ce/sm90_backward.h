@@ -27,10 +27,11 @@
 #define SHAPE(name) dz_##name
 #define BLOCKS      2
 #define COLS        192
-#define STAGES      BACKWARD_STAGES_WIDE
+#define STAGES      BACKWARD_STAGES_DZ
 #define A_MN        0
 #define B_MN        0
-#define SHARE_A     1
+#define SHARE_A     0
+#define IN_TURN     1
 #define WGMMA       BACKWARD_WGMMA_192
 #include "device/ce/sm90_multiply.h"
 
@@ -41,16 +42,18 @@
 #define A_MN        0
 #define B_MN        1
 #define SHARE_A     0
+#define IN_TURN     0
 #define WGMMA       BACKWARD_WGMMA_256
 #include "device/ce/sm90_multiply.h"
 
 #define SHAPE(name) dw_##name
 #define BLOCKS      2
 #define COLS        192
-#define STAGES      BACKWARD_STAGES_WIDE
+#define STAGES      BACKWARD_STAGES_DW
 #define A_MN        1
 #define B_MN        1
 #define SHARE_A     1
+#define IN_TURN     0
 #define WGMMA       BACKWARD_WGMMA_192
 #include "device/ce/sm90_multiply.h"
 
@@ -60,7 +63,7 @@
 
 struct shared {
   struct smem stages;
-  struct ring_barriers wide, dx;
+  struct ring_barriers dz, dx, dw;   /* of three rings over the same stages */
   struct smem staging;               /* two blocks a consumer */
   struct smem tile_full, tile_empty; /* [2] */
   struct smem want, handed, credit;  /* between producer and dealers; see deal() */
@@ -73,11 +76,13 @@ DEV struct shared shared_layout(void) {
   struct shared s;
   s.stages = smem_base();
   s.staging = smem_add(s.stages, BACKWARD_RING_BYTES);
-  s.wide.full = smem_add(s.staging, BACKWARD_STAGING_BLOCKS * BACKWARD_BLOCK_BYTES);
-  s.wide.empty = smem_add(s.wide.full, BACKWARD_STAGES_WIDE * 8);
-  s.dx.full = smem_add(s.wide.empty, BACKWARD_STAGES_WIDE * 8);
+  s.dz.full = smem_add(s.staging, BACKWARD_STAGING_BLOCKS * BACKWARD_BLOCK_BYTES);
+  s.dz.empty = smem_add(s.dz.full, BACKWARD_STAGES_DZ * 8);
+  s.dx.full = smem_add(s.dz.empty, BACKWARD_STAGES_DZ * 8);
   s.dx.empty = smem_add(s.dx.full, BACKWARD_STAGES_DX * 8);
-  s.tile_full = smem_add(s.dx.empty, BACKWARD_STAGES_DX * 8);
+  s.dw.full = smem_add(s.dx.empty, BACKWARD_STAGES_DX * 8);
+  s.dw.empty = smem_add(s.dw.full, BACKWARD_STAGES_DW * 8);
+  s.tile_full = smem_add(s.dw.empty, BACKWARD_STAGES_DW * 8);
   s.tile_empty = smem_add(s.tile_full, 2 * 8);
   s.want = smem_add(s.tile_empty, 2 * 8);
   s.handed = smem_add(s.want, 8);
@@ -88,8 +93,9 @@ DEV struct shared shared_layout(void) {
 }
 
 DEV void init_barriers(struct shared s) {
-  ring_init(s.wide, BACKWARD_STAGES_WIDE);
-  ring_init(s.dx, BACKWARD_STAGES_DX);
+  ring_init(s.dz, BACKWARD_STAGES_DZ, 1);
+  ring_init(s.dx, BACKWARD_STAGES_DX, 2);
+  ring_init(s.dw, BACKWARD_STAGES_DW, 2);
   for (uint32_t i = 0; i < 2; i++) {
     mbarrier_init(smem_add(s.tile_full, i * 8), 1);
     mbarrier_init(smem_add(s.tile_empty, i * 8), TILE_READERS);
@@ -105,7 +111,7 @@ DEV struct gmem counter(const struct backward_args *args, uint32_t index) {
 
 DEV struct wait_limit limit(const struct backward_args *args) {
   struct wait_limit l;
-  l.error = args->error;
+  l.error = args->errors;
   l.timeout_ns = args->timeout_ns;
   return l;
 }
@@ -184,11 +190,73 @@ DEV uint32_t wave_steps(const struct backward_args *args, uint32_t wave) {
  * from a cluster that is ready earlier. */
 #define WANT_AHEAD 6
 
+DEV uint32_t steps_of(uint32_t depth) {
+  return (depth - 1) / BACKWARD_DEPTH_STEP + 1;
+}
+
+/* The producer's place in the three rings. */
+struct rings {
+  struct ring dz, dx, dw;
+};
+
+/* Before the loads of step `step` of `steps`. */
+DEV void ask_ahead(struct shared s, uint32_t rank, uint32_t step, uint32_t steps) {
+  if (rank == 0 && step == (steps < WANT_AHEAD ? 0 : steps - WANT_AHEAD)) mbarrier_arrive(s.want);
+}
+
+DEV struct ring load_dz(const struct backward_args *args, struct shared s, uint32_t rank,
+                        const struct backward_tile *t, uint32_t wave_start, struct ring ring) {
+  const uint32_t steps = steps_of(args->hidden);
+  const uint32_t row = t->row * BACKWARD_TILE + rank * 128;
+  uint32_t col = wave_start + t->col * BACKWARD_TILE_COLS;
+  struct operand a = {&args->x, 0, 0}, b = {&args->w, 0, 0};
+  /* The first consumer's tile, then the second's. */
+  for (uint32_t step = 0; step < 2 * steps; step++) {
+    if (step == steps) {
+      a.depth = b.depth = 0;
+      col += 192;
+    }
+    ask_ahead(s, rank, step, 2 * steps);
+    ring = dz_load(s.stages, s.dz, ring, rank, &a, &b, row, col);
+    a.depth += BACKWARD_DEPTH_STEP;
+    b.depth += BACKWARD_DEPTH_STEP;
+  }
+  return ring;
+}
+
+DEV struct ring load_dx(const struct backward_args *args, struct shared s, uint32_t rank,
+                        const struct backward_tile *t, uint32_t wave_start, struct ring ring) {
+  const uint32_t steps = wave_steps(args, t->wave);
+  struct operand a = {&args->dz, 0, 0}, b = {&args->w_mn, wave_start, args->h_wide};
+  for (uint32_t step = 0; step < steps; step++) {
+    ask_ahead(s, rank, step, steps);
+    ring = dx_load(s.stages, s.dx, ring, rank, &a, &b, t->row * BACKWARD_TILE + rank * 128,
+                   t->h * BACKWARD_TILE);
+    a.depth += BACKWARD_DEPTH_STEP;
+    b.depth += BACKWARD_DEPTH_STEP;
+  }
+  return ring;
+}
+
+DEV struct ring load_dw(const struct backward_args *args, struct shared s, uint32_t rank,
+                        const struct backward_tile *t, struct ring ring) {
+  const uint32_t steps = steps_of(args->tokens);
+  struct operand a = {&args->x_mn, 0, args->h_wide}, b = {&args->dz_mn, 0, 1};
+  for (uint32_t step = 0; step < steps; step++) {
+    ask_ahead(s, rank, step, steps);
+    ring = dw_load(s.stages, s.dw, ring, rank, &a, &b, t->h * BACKWARD_TILE,
+                   t->col * BACKWARD_TILE_COLS + rank * 192);
+    a.depth += BACKWARD_DEPTH_STEP;
+    b.depth += BACKWARD_DEPTH_STEP;
+  }
+  return ring;
+}
+
 /* One thread. */
 DEV void produce(const struct backward_args *args, struct shared s, uint32_t rank) {
   struct inbox in = {0, 0};
-  struct ring wide = {0, 0}, dx = {0, 0};
-  uint32_t in_dx_ring = 0;
+  struct rings at = {{0, 0}, {0, 0}, {0, 0}};
+  uint32_t last_kind = BACKWARD_PREPARE;
   for (;;) {
     const uint32_t index = inbox_read(s, in);
     inbox_done(s, in);
@@ -199,64 +267,24 @@ DEV void produce(const struct backward_args *args, struct shared s, uint32_t ran
       if (rank == 0) mbarrier_arrive(s.want);
       continue;
     }
-    const uint32_t is_dx = t.kind == BACKWARD_DX;
-    if (is_dx && !in_dx_ring) dz_drain(s.wide, wide);
-    if (!is_dx && in_dx_ring) dx_drain(s.dx, dx);
-    in_dx_ring = is_dx;
+    if (t.kind != last_kind) {
+      if (last_kind == BACKWARD_DZ) dz_drain(s.dz, at.dz);
+      if (last_kind == BACKWARD_DX) dx_drain(s.dx, at.dx);
+      if (last_kind == BACKWARD_DW) dw_drain(s.dw, at.dw);
+      last_kind = t.kind;
+    }
     const struct backward_need need = backward_load_need(&args->schedule, &t);
     wait_u32_ge(gpu, counter(args, need.counter), need.value, limit(args), BACKWARD_LOAD_TIMEOUT);
     /* What other CTAs have written, dZ and the sums of dX, before this CTA's tensor copies of it.
      */
     fence_proxy_async_global(backward_loads);
-
     const uint32_t wave_start = t.wave * args->schedule.wave_cols * BACKWARD_TILE_COLS;
-    struct operand a, b;
-    a.depth = 0;
-    b.depth = 0;
-    if (t.kind == BACKWARD_DZ) {
-      const uint32_t steps = (args->hidden - 1) / BACKWARD_DEPTH_STEP + 1;
-      const uint32_t row = t.row * BACKWARD_TILE;
-      const uint32_t col = wave_start + t.col * BACKWARD_TILE_COLS + rank * 192;
-      a.map = &args->x;
-      b.map = &args->w;
-      a.wide = b.wide = 0;
-      for (uint32_t step = 0; step < steps; step++) {
-        if (rank == 0 && step + WANT_AHEAD == (steps < WANT_AHEAD ? WANT_AHEAD : steps))
-          mbarrier_arrive(s.want);
-        wide = dz_load(s.stages, s.wide, wide, rank, &a, &b, row, col);
-        a.depth += BACKWARD_DEPTH_STEP;
-        b.depth += BACKWARD_DEPTH_STEP;
-      }
-    } else if (t.kind == BACKWARD_DX) {
-      const uint32_t steps = wave_steps(args, t.wave);
-      a.map = &args->dz;
-      b.map = &args->w_mn;
-      a.wide = 0;
-      b.wide = args->h_wide;
-      b.depth = wave_start;
-      for (uint32_t step = 0; step < steps; step++) {
-        if (rank == 0 && step + WANT_AHEAD == (steps < WANT_AHEAD ? WANT_AHEAD : steps))
-          mbarrier_arrive(s.want);
-        dx = dx_load(s.stages, s.dx, dx, rank, &a, &b, t.row * BACKWARD_TILE + rank * 128,
-                     t.h * BACKWARD_TILE);
-        a.depth += BACKWARD_DEPTH_STEP;
-        b.depth += BACKWARD_DEPTH_STEP;
-      }
-    } else {
-      const uint32_t steps = (args->tokens - 1) / BACKWARD_DEPTH_STEP + 1;
-      a.map = &args->x_mn;
-      b.map = &args->dz_mn;
-      a.wide = args->h_wide;
-      b.wide = 1;
-      for (uint32_t step = 0; step < steps; step++) {
-        if (rank == 0 && step + WANT_AHEAD == (steps < WANT_AHEAD ? WANT_AHEAD : steps))
-          mbarrier_arrive(s.want);
-        wide = dw_load(s.stages, s.wide, wide, rank, &a, &b, t.h * BACKWARD_TILE,
-                       t.col * BACKWARD_TILE_COLS + rank * 192);
-        a.depth += BACKWARD_DEPTH_STEP;
-        b.depth += BACKWARD_DEPTH_STEP;
-      }
-    }
+    if (t.kind == BACKWARD_DZ)
+      at.dz = load_dz(args, s, rank, &t, wave_start, at.dz);
+    else if (t.kind == BACKWARD_DX)
+      at.dx = load_dx(args, s, rank, &t, wave_start, at.dx);
+    else
+      at.dw = load_dw(args, s, rank, &t, at.dw);
   }
 }
 
@@ -293,8 +321,8 @@ DEV struct hand_over hand_over(const struct backward_args *args, const struct ba
 DEV void store_block(const struct backward_args *args, const struct backward_tile *t, uint32_t n,
                      struct smem block, uint32_t consumer, uint32_t rank) {
   if (t->kind == BACKWARD_DZ) {
-    tensor_store_2d(&args->dz_out, block, t->col * BACKWARD_TILE_COLS + rank * 192 + n % 3 * 64,
-                    t->row * BACKWARD_TILE + consumer * 128 + n / 3 * 64);
+    tensor_store_2d(&args->dz_out, block, t->col * BACKWARD_TILE_COLS + consumer * 192 + n % 3 * 64,
+                    t->row * BACKWARD_TILE + rank * 128 + n / 3 * 64);
   } else if (t->kind == BACKWARD_DX) {
     const uint32_t row = t->row * BACKWARD_TILE + rank * 128 + consumer * 64;
     const uint32_t h = t->h * BACKWARD_TILE;
@@ -428,16 +456,19 @@ DEV void prepare(const struct backward_args *args, struct consumer *c,
 DEV struct ring make_dz(const struct backward_args *args, struct shared s, struct consumer *c,
                         struct inbox in, struct ring ring) {
   float sums[192];
-  const uint32_t steps = (args->hidden - 1) / BACKWARD_DEPTH_STEP + 1;
-  ring = dz_multiply(s.stages, s.wide, ring, steps, c->index, c->thread, sums);
+  const uint32_t steps = steps_of(args->hidden);
+  /* The stages of the other consumer's tile lie before or after. */
+  if (c->index == 1) ring = ring_skip(ring, steps, BACKWARD_STAGES_DZ);
+  ring = dz_multiply(s.stages, s.dz, ring, steps, c->index, c->thread, sums);
   /* Loaded behind the last products. */
   const struct backward_tile t = inbox_tile(args, s, in);
-  const uint32_t row = t.row * BACKWARD_TILE + c->index * 128 + fragment_row(c->thread);
+  const uint32_t row = t.row * BACKWARD_TILE + c->rank * 128 + fragment_row(c->thread);
   const struct gradient_scale scale = gradient_scale(args);
   struct f32x4 upper = row_constants(args, row), lower = row_constants(args, row + 8);
-  dz_finish(s.wide, ring, c->thread, sums);
+  dz_finish(s.dz, ring, c->thread, sums);
+  if (c->index == 0) ring = ring_skip(ring, steps, BACKWARD_STAGES_DZ);
   const uint32_t col =
-      (t.wave * args->schedule.wave_cols + t.col) * BACKWARD_TILE_COLS + c->rank * 192;
+      (t.wave * args->schedule.wave_cols + t.col) * BACKWARD_TILE_COLS + c->index * 192;
   UNROLL for (uint32_t i = 0; i < 2; i++) {
     if (i != 0) {
       upper = row_constants(args, row + i * 64);
@@ -577,9 +608,9 @@ DEV void put_dw(const struct backward_args *args, uint32_t v, uint32_t h, float 
 DEV struct ring make_dw(const struct backward_args *args, struct shared s, struct consumer *c,
                         struct inbox in, struct ring ring) {
   float sums[192];
-  const uint32_t steps = (args->tokens - 1) / BACKWARD_DEPTH_STEP + 1;
-  ring = dw_multiply(s.stages, s.wide, ring, steps, c->index, c->thread, sums);
-  dw_finish(s.wide, ring, c->thread, sums);
+  const uint32_t steps = steps_of(args->tokens);
+  ring = dw_multiply(s.stages, s.dw, ring, steps, c->index, c->thread, sums);
+  dw_finish(s.dw, ring, c->thread, sums);
   const struct backward_tile t = inbox_tile(args, s, in);
 #ifdef BACKWARD_F16
   const float unscale = ld_global_f32(args->unscale);
@@ -627,7 +658,7 @@ DEV void consume(const struct backward_args *args, struct shared s, uint32_t ind
   c.staging.consumer = index;
   c.staging.turn = 0;
   struct inbox in = {0, 0};
-  struct ring wide = {0, 0}, dx = {0, 0};
+  struct rings at = {{0, 0}, {0, 0}, {0, 0}};
   for (;;) {
     const uint32_t next = inbox_read(s, in);
     if (next >= args->end) return;
@@ -635,14 +666,24 @@ DEV void consume(const struct backward_args *args, struct shared s, uint32_t ind
     if (t.kind == BACKWARD_PREPARE)
       prepare(args, &c, &t);
     else if (t.kind == BACKWARD_DZ)
-      wide = make_dz(args, s, &c, in, wide);
+      at.dz = make_dz(args, s, &c, in, at.dz);
     else if (t.kind == BACKWARD_DX)
-      dx = make_dx(args, s, &c, in, dx);
+      at.dx = make_dx(args, s, &c, in, at.dx);
     else
-      wide = make_dw(args, s, &c, in, wide);
+      at.dw = make_dw(args, s, &c, in, at.dw);
     /* All of its threads, and the storer, have met at a block since they read the mailbox. */
     if (c.thread == 0) inbox_done(s, in);
     in = inbox_next(in);
+  }
+}
+
+/* One thread, when its CTA is done: shows the host what went wrong. All targets have been looked at
+ * by then, since dX and dW waited for it. */
+DEV void report(const struct backward_args *args) {
+  if (args->host_errors.a == 0) return;
+  for (uint32_t i = 0; i < 2; i++) {
+    const uint32_t word = ld_u32(relaxed, gpu, gmem_add(args->errors, i * 4));
+    if (word != 0) st_u32(relaxed, sys, gmem_add(args->host_errors, i * 4), word);
   }
 }
 
@@ -673,6 +714,7 @@ DEV void backward_kernel(const struct backward_args *args) {
   /* Neither CTA leaves while the other may still write its memory or arrive on its barriers; what
    * the storers have stored is complete. */
   cluster_sync();
+  if (thread_index() == 0) report(args);
 }
 
 #ifdef BACKWARD_NAME

@@ -134,7 +134,10 @@ DEV uint32_t row_target(const struct backward_args *args, uint32_t row, int repo
     target = (int32_t)ld_global_u32(gmem_add(args->target, (uint64_t)row * 4));
   if (target == args->ignore_index) return GRADIENT_DEAD;
   if (target < 0 || target >= args->vocab) {
-    if (report && args->bad_targets.a) red_add_u32(relaxed, gpu, args->bad_targets, 1);
+    if (report && args->count_targets) {
+      red_add_u32(relaxed, gpu, gmem_add(args->errors, 4), 1);
+      if (args->host_errors.a) st_u32(relaxed, sys, gmem_add(args->host_errors, 8), row);
+    }
     return GRADIENT_DEAD;
   }
   target -= args->vocab_start;

@@ -6,14 +6,17 @@
  *   STAGES           of the ring
  *   A_MN, B_MN       1 where the operand's depth is not its contiguous dimension
  *   SHARE_A          1 where the cluster's CTAs share A, else they share B
+ *   IN_TURN          1 where the CTA's warpgroups take tiles of their own in turn, so that one
+ *                    multiplies while the other works on its results; 0 where they share a tile,
+ *                    one above the other
  *   WGMMA            the instruction
  *
  * It knows the ring of sm90_ring.h and nothing of what the matrices mean. */
 enum {
-  SHAPE(ROWS) = 128 * BLOCKS,
-  SHAPE(A_BYTES) = 2 * BLOCKS * BACKWARD_BLOCK_BYTES,
+  SHAPE(ROWS) = (IN_TURN ? 64 : 128) * BLOCKS,
+  SHAPE(A_BYTES) = SHAPE(ROWS) * 128,
   SHAPE(B_BYTES) = COLS / 64 * BACKWARD_BLOCK_BYTES,
-  SHAPE(A_LOADED) = SHARE_A ? 64 * BLOCKS : 128 * BLOCKS,
+  SHAPE(A_LOADED) = SHARE_A ? SHAPE(ROWS) / 2 : SHAPE(ROWS),
   SHAPE(B_LOADED) = SHARE_A ? COLS : COLS / 2,
 };
 
@@ -53,8 +56,9 @@ DEV struct ring SHAPE(multiply)(struct smem stages, struct ring_barriers barrier
                                 uint32_t steps, uint32_t consumer, uint32_t thread, float *sums) {
   /* Next 64 of rows or columns 8192 bytes on (MN-major), next 8 1024; 16 of depth are 32 bytes
    * (K-major) or 16 lines of 128 (MN-major). Descriptors count in units of 16 bytes. */
-  const uint64_t a0 = wgmma_desc(smem_add(stages, consumer * BLOCKS * BACKWARD_BLOCK_BYTES),
-                                 BACKWARD_BLOCK_BYTES, 1024, WGMMA_SWIZZLE_128B);
+  const uint64_t a0 =
+      wgmma_desc(smem_add(stages, IN_TURN ? 0 : consumer * BLOCKS * BACKWARD_BLOCK_BYTES),
+                 BACKWARD_BLOCK_BYTES, 1024, WGMMA_SWIZZLE_128B);
   const uint64_t b0 =
       wgmma_desc(smem_add(stages, SHAPE(A_BYTES)), BACKWARD_BLOCK_BYTES, 1024, WGMMA_SWIZZLE_128B);
   /* Written by the program, not by a first product that ignores what is there: the compiler would
@@ -98,4 +102,5 @@ DEV void SHAPE(finish)(struct ring_barriers barriers, struct ring ring, uint32_t
 #undef A_MN
 #undef B_MN
 #undef SHARE_A
+#undef IN_TURN
 #undef WGMMA

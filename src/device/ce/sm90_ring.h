@@ -25,11 +25,20 @@ DEV struct ring ring_next(struct ring r, uint32_t stages) {
   return r;
 }
 
-/* Before the cluster's first barrier, by one thread. */
-DEV void ring_init(struct ring_barriers b, uint32_t stages) {
+/* So many stages further on. */
+DEV struct ring ring_skip(struct ring r, uint32_t count, uint32_t stages) {
+  r.stage += count;
+  r.parity ^= r.stage / stages & 1;
+  r.stage %= stages;
+  return r;
+}
+
+/* Before the cluster's first barrier, by one thread. `readers`: warpgroups of a CTA that read a
+ * stage. */
+DEV void ring_init(struct ring_barriers b, uint32_t stages, uint32_t readers) {
   for (uint32_t s = 0; s < stages; s++) {
-    mbarrier_init(smem_add(b.full, s * 8), 1);      /* the producer */
-    mbarrier_init(smem_add(b.empty, s * 8), 2 * 2); /* two warpgroups of each CTA */
+    mbarrier_init(smem_add(b.full, s * 8), 1);            /* the producer */
+    mbarrier_init(smem_add(b.empty, s * 8), readers * 2); /* of both CTAs */
   }
 }
 
