@@ -178,7 +178,7 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
   tensors[0] = matrix(p->x, half, p->tokens, p->hidden, p->x_stride, 128);
   tensors[1] = matrix(p->w, half, p->rows, p->hidden, p->w_stride, 96);
   tensors[2] = mn_major(p->x, half, p->tokens, p->hidden, p->x_stride, 128);
-  tensors[3] = mn_major(p->w, half, p->rows, p->hidden, p->w_stride, 128);
+  tensors[3] = mn_major(p->w, half, p->rows, p->hidden, p->w_stride, p->dx_in_turn ? 64 : 128);
   tensors[4] = matrix(dz, half, p->tokens, wave, wave, 128);
   tensors[5] = mn_major(dz, half, p->tokens, wave, wave, 192);
   tensors[6] = matrix(dz, half, p->tokens, wave, wave, 64);
@@ -199,9 +199,12 @@ struct tensor_map *weft__ce_backward_map(struct backward_args *args, int i) {
   return maps[i];
 }
 
-weft_status weft__ce_backward_load(struct device_images *images, int f16, int device,
+const char *weft__ce_backward_name(int f16) {
+  return f16 ? "sm90_ce_backward_f16" : "sm90_ce_backward_bf16";
+}
+
+weft_status weft__ce_backward_load(struct device_images *images, const char *name, int device,
                                    struct ce_backward_kernel *out) {
-  const char *name = f16 ? "sm90_ce_backward_f16" : "sm90_ce_backward_bf16";
   const struct cuda_launch launch = {.ctas = 1024 * BACKWARD_CLUSTER, /* more than fit anywhere */
                                      .threads = BACKWARD_THREADS,
                                      .cluster = BACKWARD_CLUSTER,

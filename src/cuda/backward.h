@@ -19,6 +19,7 @@ struct ce_backward_problem {
   int f16, target_i64, dx_f32, dw_f32, dw_accumulate;
   cuda_address errors, host_errors; /* as in struct backward_args; host_errors may be 0 */
   int count_targets;
+  int dx_in_turn; /* the kernel's warpgroups take dX in turn */
   uint64_t timeout_ns;
   uint32_t group; /* row tiles that walk the vocabulary together, 0: a good number */
   cuda_address trace;
@@ -56,8 +57,10 @@ struct ce_backward_kernel {
   struct cuda_kernel kernel;
   uint32_t clusters_max;
 };
-weft_status weft__ce_backward_load(struct device_images *images, int f16, int device,
+weft_status weft__ce_backward_load(struct device_images *images, const char *name, int device,
                                    struct ce_backward_kernel *out);
+/* The library's kernel of a dtype. */
+const char *weft__ce_backward_name(int f16);
 
 struct ce_backward_launch {
   struct backward_args args;

@@ -18,8 +18,9 @@ static int64_t real_rows(const weft_ce_config *c) {
 
 weft_status weft__sm90_backward_load(weft_ce_plan *plan) {
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
-  WEFT__TRY(weft__ce_backward_load(&weft__device_images, plan->config.dtype == WEFT_F16, s->device,
-                                   &s->backward));
+  WEFT__TRY(weft__ce_backward_load(&weft__device_images,
+                                   weft__ce_backward_name(plan->config.dtype == WEFT_F16),
+                                   s->device, &s->backward));
   if (s->backward.clusters_max > s->layout.sms / 2)
     s->backward.clusters_max = (uint32_t)(s->layout.sms / 2);
   return WEFT_OK;

@@ -36,6 +36,7 @@ struct variant {
   int64_t dz_mib; /* budget of dZ, 0: all of V */
   uint32_t group;
   int apart, dw_f32;
+  const char *kernel; /* NULL: the library's */
 };
 
 static void launch_kernel(const char *image, const char *name, unsigned ctas, unsigned threads,
@@ -244,7 +245,10 @@ static void bench_variant(struct bench *b, const struct variant *variant,
   struct ce_backward_kernel kernel;
   struct ce_backward_launch launch;
   struct ce_backward_layout layout;
-  gpu_require_status(weft__ce_backward_load(&test_device_images, 0, 0, &kernel), "load");
+  gpu_require_status(weft__ce_backward_load(
+                         &test_device_images,
+                         variant->kernel ? variant->kernel : weft__ce_backward_name(0), 0, &kernel),
+                     "load");
   const int64_t budget = variant->dz_mib ? variant->dz_mib << 20 : (b->v + 384) * b->m * 2;
   gpu_require_status(weft__ce_backward_layout(b->m, b->h, b->v, budget, &layout), "layout");
   const cuda_address workspace = gpu_allocate((size_t)layout.bytes);
@@ -269,7 +273,9 @@ static void bench_variant(struct bench *b, const struct variant *variant,
                                         .dw_f32 = variant->dw_f32,
                                         .errors = b->words,
                                         .timeout_ns = UINT64_C(2000000000),
-                                        .group = variant->group};
+                                        .group = variant->group,
+                                        .dx_in_turn =
+                                            variant->kernel && !strstr(variant->kernel, "_dw_")};
   gpu_require_status(weft__ce_backward_prepare(&kernel, &p, &layout, workspace, &launch),
                      "prepare");
   gpu_require(b->driver->cuMemsetD8Async(workspace, 0xff, (size_t)layout.bytes, NULL), "memset");
@@ -439,7 +445,7 @@ static void bench_shape(struct bench *b, const struct variant *variants, size_t 
 }
 
 int main(int argc, char **argv) {
-  struct bench b = {.rounds = 7, .block_ms = 150};
+  struct bench b = {.rounds = 5, .block_ms = 150};
   const char *json = NULL;
   int quick = 0;
   for (int i = 1; i < argc; i++) {
@@ -480,17 +486,19 @@ int main(int argc, char **argv) {
             "\"rounds\":%d,\"block_ms\":%g,\"results\":[",
             b.info.name, b.driver->version, cublas_version(), b.rounds, b.block_ms);
   static const struct variant variants[] = {
-      {"223 MiB", 223, 0, 0, 0},          {"223 MiB, apart", 223, 0, 1, 0},
-      {"223 MiB, group 4", 223, 4, 0, 0}, {"223 MiB, one group", 223, 1u << 20, 0, 0},
-      {"112 MiB", 112, 0, 0, 0},          {"one wave", 0, 0, 0, 0},
-      {"223 MiB, dW f32", 223, 0, 0, 1}};
+      {"223 MiB", 223, 0, 0, 0, NULL},
+      {"group 4", 223, 4, 0, 0, NULL},
+      {"dX in turn", 223, 0, 0, 0, "sm90_backward_dx_turn"},
+      {"dW in turn", 223, 0, 0, 0, "sm90_backward_dw_turn"},
+      {"both in turn", 223, 0, 0, 0, "sm90_backward_both_turn"},
+      {"apart", 223, 0, 1, 0, NULL}};
   static const struct {
     int64_t m, h, v;
   } shapes[] = {
       {4096, 4096, 131072}, {8192, 2048, 151936}, {8192, 7168, 129280}, {16384, 4096, 131072}};
   for (size_t i = 0; i < (quick ? 1 : sizeof shapes / sizeof *shapes); i++) {
     b.m = shapes[i].m, b.h = shapes[i].h, b.v = shapes[i].v;
-    bench_shape(&b, variants, i == 0 ? sizeof variants / sizeof *variants : 3, i == 0);
+    bench_shape(&b, variants, sizeof variants / sizeof *variants, i == 0);
   }
   if (b.json) {
     fprintf(b.json, "]}\n");

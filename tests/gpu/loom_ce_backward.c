@@ -14,7 +14,8 @@
 
 enum { LOOM_CLUSTERS = 2, CASES_MAX = 8 };
 
-extern const struct loom_kernel sm90_ce_backward_bf16;
+extern const struct loom_kernel sm90_ce_backward_bf16, sm90_backward_both_turn;
+static int in_turn; /* the kernel that takes turns in everything */
 
 static int encode(const struct cuda_tensor *t, struct tensor_map *map) {
   return t->rank != 0 &&
@@ -62,6 +63,7 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
   p.errors = upload(zero, sizeof zero);
   p.host_errors = upload(zero, sizeof zero);
   p.count_targets = 1;
+  p.dx_in_turn = in_turn;
   const uint64_t workspace = loom_alloc(0, (size_t)layout.bytes);
   if (!workspace || weft__ce_backward_plan(&p, &layout, workspace, tensors, &args) != WEFT_OK) {
     snprintf(why, room, "can't set the scene: %s", weft_last_error());
@@ -75,11 +77,11 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
   counters = calloc(1, (size_t)layout.counters_bytes);
   if (!counters) goto cleanup;
   loom_write(args.counters.a, counters, (size_t)layout.counters_bytes);
-  const struct loom_launch launch = {.kernel = &sm90_ce_backward_bf16,
-                                     .args = &args,
-                                     .ctas = (c->clusters ? c->clusters : LOOM_CLUSTERS) *
-                                             BACKWARD_CLUSTER,
-                                     .smem_bytes = BACKWARD_SHARED_BYTES};
+  const struct loom_launch launch = {
+      .kernel = in_turn ? &sm90_backward_both_turn : &sm90_ce_backward_bf16,
+      .args = &args,
+      .ctas = (c->clusters ? c->clusters : LOOM_CLUSTERS) * BACKWARD_CLUSTER,
+      .smem_bytes = BACKWARD_SHARED_BYTES};
   if (loom_launch(&launch)) {
     snprintf(why, room, "loom_launch failed");
     goto cleanup;
@@ -153,6 +155,8 @@ int main(int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--drop-each"))
       drops = 1;
+    else if (!strcmp(argv[i], "--in-turn"))
+      in_turn = 1;
     else if (i + 1 < argc && !strcmp(argv[i], "--seeds"))
       seeds = atoi(argv[++i]);
     else if (i + 1 < argc && !strcmp(argv[i], "--case"))

@@ -15,7 +15,8 @@ struct device_copy {
 
 /* Runs a case `runs` times; every run has to leave the bits of the first. `apart`: as launches of
  * their own. */
-static void run_case(const struct ce_backward_case *c, int runs, int apart) {
+static void run_case(const char *kernel_name, const struct ce_backward_case *c, int runs,
+                     int apart) {
   struct ce_backward_data data;
   struct ce_backward_kernel kernel;
   struct ce_backward_launch launch;
@@ -25,7 +26,10 @@ static void run_case(const struct ce_backward_case *c, int runs, int apart) {
   ce_backward_case_name(c, name, sizeof name);
   if (ce_backward_data_make(c, &data)) exit(4);
   gpu_require_status(
-      weft__ce_backward_load(&test_device_images, (c->flags & CE_F16) != 0, 0, &kernel), "load");
+      weft__ce_backward_load(
+          &test_device_images,
+          kernel_name ? kernel_name : weft__ce_backward_name((c->flags & CE_F16) != 0), 0, &kernel),
+      "load");
   gpu_require_status(
       weft__ce_backward_layout(c->tokens, c->hidden, c->rows, ce_backward_dz_bytes(c), &layout),
       "layout");
@@ -51,6 +55,7 @@ static void run_case(const struct ce_backward_case *c, int runs, int apart) {
   p.dx = c->flags & CE_NO_DX ? 0 : at.dx;
   p.dw = c->flags & CE_NO_DW ? 0 : at.dw;
   p.errors = at.words, p.count_targets = 1;
+  p.dx_in_turn = kernel_name != NULL && !strstr(kernel_name, "_dw_");
   gpu_require_status(weft__ce_backward_prepare(&kernel, &p, &layout, at.workspace, &launch),
                      "prepare");
   if (c->clusters && c->clusters < launch.launch.ctas / 2) launch.launch.ctas = c->clusters * 2;
@@ -90,7 +95,8 @@ static void run_case(const struct ce_backward_case *c, int runs, int apart) {
   passed += !bad;
   failed += bad;
   if (bad)
-    printf("FAILED %s%s: %s\n", name, apart ? " (launches apart)" : "", why);
+    printf("FAILED %s %s%s: %s\n", kernel_name ? kernel_name : "", name,
+           apart ? " (launches apart)" : "", why);
   else
     printf("ok     %s%s: dX %.4f%% dW %.4f%%, %d runs\n", name, apart ? " (launches apart)" : "",
            100 * ce_backward_dx_error, 100 * ce_backward_dw_error, runs);
@@ -112,10 +118,15 @@ int main(void) {
     return GPU_SKIPPED;
   }
   for (size_t i = 0; i < ce_backward_case_count; i++)
-    run_case(&ce_backward_cases[i], 3, 0);
-  run_case(&ce_backward_cases[3], 1, 1);
+    run_case(NULL, &ce_backward_cases[i], 3, 0);
+  run_case(NULL, &ce_backward_cases[3], 1, 1);
+  static const char *const others[] = {"sm90_backward_dx_turn", "sm90_backward_dw_turn",
+                                       "sm90_backward_both_turn"};
+  for (int k = 0; k < 3; k++)
+    for (size_t i = 2; i < 12; i++)
+      if (!(ce_backward_cases[i].flags & CE_F16)) run_case(others[k], &ce_backward_cases[i], 1, 0);
   const struct ce_backward_case often = {1500, 264, 2500, 2, CE_IGNORE | CE_ENTROPY, 1, 0, 1, 0};
-  run_case(&often, 100, 0);
+  run_case(NULL, &often, 100, 0);
   printf("%d passed, %d failed\n", passed, failed);
   return failed != 0;
 }

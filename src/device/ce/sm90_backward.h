@@ -16,10 +16,31 @@
 #include "device/ce/sm90_ring.h"
 #include "device/ce/sm90_staging.h"
 
+/* Which products' tiles the warpgroups take in turn. */
+#ifndef DX_IN_TURN
+#define DX_IN_TURN 0
+#endif
+#ifndef DW_IN_TURN
+#define DW_IN_TURN 0
+#endif
+#define DX_BLOCKS (DX_IN_TURN ? 2 : 1)
+#if DX_IN_TURN
+#define DX_COLS            128
+#define BACKWARD_STAGES_DX 6
+#define BACKWARD_WGMMA_DX  BACKWARD_WGMMA_128
+#else
+#define DX_COLS            256
+#define BACKWARD_STAGES_DX 4
+#define BACKWARD_WGMMA_DX  BACKWARD_WGMMA_256
+#endif
+#define BACKWARD_STAGES_DW (DW_IN_TURN ? 4 : 3)
+
 #ifdef BACKWARD_F16
+#define BACKWARD_WGMMA_128 wgmma_m64n128k16_f16
 #define BACKWARD_WGMMA_192 wgmma_m64n192k16_f16
 #define BACKWARD_WGMMA_256 wgmma_m64n256k16_f16
 #else
+#define BACKWARD_WGMMA_128 wgmma_m64n128k16_bf16
 #define BACKWARD_WGMMA_192 wgmma_m64n192k16_bf16
 #define BACKWARD_WGMMA_256 wgmma_m64n256k16_bf16
 #endif
@@ -36,14 +57,14 @@
 #include "device/ce/sm90_multiply.h"
 
 #define SHAPE(name) dx_##name
-#define BLOCKS      1
-#define COLS        256
+#define BLOCKS      DX_BLOCKS
+#define COLS        DX_COLS
 #define STAGES      BACKWARD_STAGES_DX
 #define A_MN        0
 #define B_MN        1
 #define SHARE_A     0
-#define IN_TURN     0
-#define WGMMA       BACKWARD_WGMMA_256
+#define IN_TURN     DX_IN_TURN
+#define WGMMA       BACKWARD_WGMMA_DX
 #include "device/ce/sm90_multiply.h"
 
 #define SHAPE(name) dw_##name
@@ -53,7 +74,7 @@
 #define A_MN        1
 #define B_MN        1
 #define SHARE_A     1
-#define IN_TURN     0
+#define IN_TURN     DW_IN_TURN
 #define WGMMA       BACKWARD_WGMMA_192
 #include "device/ce/sm90_multiply.h"
 
@@ -94,8 +115,8 @@ DEV struct shared shared_layout(void) {
 
 DEV void init_barriers(struct shared s) {
   ring_init(s.dz, BACKWARD_STAGES_DZ, 1);
-  ring_init(s.dx, BACKWARD_STAGES_DX, 2);
-  ring_init(s.dw, BACKWARD_STAGES_DW, 2);
+  ring_init(s.dx, BACKWARD_STAGES_DX, DX_IN_TURN ? 1 : 2);
+  ring_init(s.dw, BACKWARD_STAGES_DW, DW_IN_TURN ? 1 : 2);
   for (uint32_t i = 0; i < 2; i++) {
     mbarrier_init(smem_add(s.tile_full, i * 8), 1);
     mbarrier_init(smem_add(s.tile_empty, i * 8), TILE_READERS);
@@ -228,10 +249,16 @@ DEV struct ring load_dx(const struct backward_args *args, struct shared s, uint3
                         const struct backward_tile *t, uint32_t wave_start, struct ring ring) {
   const uint32_t steps = wave_steps(args, t->wave);
   struct operand a = {&args->dz, 0, 0}, b = {&args->w_mn, wave_start, args->h_wide};
-  for (uint32_t step = 0; step < steps; step++) {
-    ask_ahead(s, rank, step, steps);
-    ring = dx_load(s.stages, s.dx, ring, rank, &a, &b, t->row * BACKWARD_TILE + rank * 128,
-                   t->h * BACKWARD_TILE);
+  const uint32_t turns = DX_IN_TURN ? 2 : 1;
+  uint32_t h = t->h * BACKWARD_TILE;
+  for (uint32_t step = 0; step < turns * steps; step++) {
+    if (DX_IN_TURN && step == steps) {
+      a.depth = 0;
+      b.depth = wave_start;
+      h += DX_COLS;
+    }
+    ask_ahead(s, rank, step, turns * steps);
+    ring = dx_load(s.stages, s.dx, ring, rank, &a, &b, t->row * BACKWARD_TILE + rank * 128, h);
     a.depth += BACKWARD_DEPTH_STEP;
     b.depth += BACKWARD_DEPTH_STEP;
   }
@@ -242,10 +269,15 @@ DEV struct ring load_dw(const struct backward_args *args, struct shared s, uint3
                         const struct backward_tile *t, struct ring ring) {
   const uint32_t steps = steps_of(args->tokens);
   struct operand a = {&args->x_mn, 0, args->h_wide}, b = {&args->dz_mn, 0, 1};
-  for (uint32_t step = 0; step < steps; step++) {
-    ask_ahead(s, rank, step, steps);
-    ring = dw_load(s.stages, s.dw, ring, rank, &a, &b, t->h * BACKWARD_TILE,
-                   t->col * BACKWARD_TILE_COLS + rank * 192);
+  const uint32_t turns = DW_IN_TURN ? 2 : 1;
+  uint32_t h = t->h * BACKWARD_TILE;
+  for (uint32_t step = 0; step < turns * steps; step++) {
+    if (DW_IN_TURN && step == steps) {
+      a.depth = b.depth = 0;
+      h += 128;
+    }
+    ask_ahead(s, rank, step, turns * steps);
+    ring = dw_load(s.stages, s.dw, ring, rank, &a, &b, h, t->col * BACKWARD_TILE_COLS + rank * 192);
     a.depth += BACKWARD_DEPTH_STEP;
     b.depth += BACKWARD_DEPTH_STEP;
   }
@@ -324,14 +356,18 @@ DEV void store_block(const struct backward_args *args, const struct backward_til
     tensor_store_2d(&args->dz_out, block, t->col * BACKWARD_TILE_COLS + consumer * 192 + n % 3 * 64,
                     t->row * BACKWARD_TILE + rank * 128 + n / 3 * 64);
   } else if (t->kind == BACKWARD_DX) {
-    const uint32_t row = t->row * BACKWARD_TILE + rank * 128 + consumer * 64;
-    const uint32_t h = t->h * BACKWARD_TILE;
-    if (is_last_wave(args, t->wave))
-      tensor_store_2d(&args->dx_out, block, h + n * (args->dx_f32 ? 32 : 64), row);
+    const uint32_t last = is_last_wave(args, t->wave);
+    const uint32_t width = last && !args->dx_f32 ? 64 : 32, across = DX_COLS / width;
+    const uint32_t row =
+        t->row * BACKWARD_TILE + rank * 128 + (DX_IN_TURN ? n / across * 64 : consumer * 64);
+    const uint32_t h =
+        t->h * BACKWARD_TILE + (DX_IN_TURN ? consumer * DX_COLS : 0) + n % across * width;
+    if (last)
+      tensor_store_2d(&args->dx_out, block, h, row);
     else if (t->wave == 0)
-      tensor_store_2d(&args->dx_sum, block, h + n * 32, row);
+      tensor_store_2d(&args->dx_sum, block, h, row);
     else
-      tensor_reduce_add_2d(&args->dx_sum, block, h + n * 32, row);
+      tensor_reduce_add_2d(&args->dx_sum, block, h, row);
   } else {
     const uint32_t h = t->h * BACKWARD_TILE + consumer * 128;
     const uint32_t v =
@@ -425,6 +461,25 @@ struct consumer {
   struct staging staging;
 };
 
+/* Warpgroups that take turns: the second multiplies after the first, and the first's next turn
+ * comes after the second. A consumer must not look at a stage's barrier before the other has seen
+ * the phases in between, since it could not tell a phase from the one before the last. */
+enum { TURN_OF_FIRST = 11, TURN_OF_SECOND = 12 }; /* barriers */
+
+DEV void turn_begin(const struct consumer *c) {
+  if (c->index == 1) bar_sync(TURN_OF_SECOND, 256);
+}
+
+/* All products are issued. */
+DEV void turn_pass(const struct consumer *c) {
+  bar_arrive(c->index == 0 ? TURN_OF_SECOND : TURN_OF_FIRST, 256);
+}
+
+/* The results are out. */
+DEV void turn_end(const struct consumer *c) {
+  if (c->index == 0) bar_sync(TURN_OF_FIRST, 256);
+}
+
 /* Rows of this thread in a block of 64: this one, and 8 below. */
 DEV uint32_t fragment_row(uint32_t thread) {
   return thread / 32 * 16 + thread % 32 / 4;
@@ -459,7 +514,9 @@ DEV struct ring make_dz(const struct backward_args *args, struct shared s, struc
   const uint32_t steps = steps_of(args->hidden);
   /* The stages of the other consumer's tile lie before or after. */
   if (c->index == 1) ring = ring_skip(ring, steps, BACKWARD_STAGES_DZ);
+  turn_begin(c);
   ring = dz_multiply(s.stages, s.dz, ring, steps, c->index, c->thread, sums);
+  turn_pass(c);
   /* Loaded behind the last products. */
   const struct backward_tile t = inbox_tile(args, s, in);
   const uint32_t row = t.row * BACKWARD_TILE + c->rank * 128 + fragment_row(c->thread);
@@ -480,6 +537,7 @@ DEV struct ring make_dz(const struct backward_args *args, struct shared s, struc
       staging_close(&c->staging);
     }
   }
+  turn_end(c);
   return ring;
 }
 
@@ -507,37 +565,47 @@ DEV struct ring make_dx(const struct backward_args *args, struct shared s, struc
                         struct inbox in, struct ring ring) {
   float d[128];
   const uint32_t steps = wave_steps(args, inbox_tile(args, s, in).wave);
+  if (DX_IN_TURN) {
+    if (c->index == 1) ring = ring_skip(ring, steps, BACKWARD_STAGES_DX);
+    turn_begin(c);
+  }
   ring = dx_multiply(s.stages, s.dx, ring, steps, c->index, c->thread, d);
+  if (DX_IN_TURN) turn_pass(c);
   dx_finish(s.dx, ring, c->thread, d);
+  if (DX_IN_TURN && c->index == 0) ring = ring_skip(ring, steps, BACKWARD_STAGES_DX);
   const struct backward_tile t = inbox_tile(args, s, in);
 #ifdef BACKWARD_F16
   const float unscale = ld_global_f32(gmem_add(args->unscale, (uint64_t)t.row * 4));
   UNROLL for (uint32_t i = 0; i < 128; i++) d[i] *= unscale;
 #endif
-  const uint32_t row =
-      t.row * BACKWARD_TILE + c->rank * 128 + c->index * 64 + fragment_row(c->thread);
-  const uint32_t h = t.h * BACKWARD_TILE + c->thread % 4 * 2;
+  const uint32_t row = t.row * BACKWARD_TILE + c->rank * 128 + (DX_IN_TURN ? 0 : c->index * 64) +
+                       fragment_row(c->thread);
+  const uint32_t h =
+      t.h * BACKWARD_TILE + (DX_IN_TURN ? c->index * DX_COLS : 0) + c->thread % 4 * 2;
   const uint32_t last = is_last_wave(args, t.wave);
   if (last && t.wave != 0) {
     /* What the waves before have summed up. Rows and columns beyond the end have no sums. */
-    UNROLL for (uint32_t below = 0; below < 2; below++) {
-      if (row + below * 8 >= args->tokens) continue;
-      const struct gmem from =
-          gmem_add(args->sums, ((uint64_t)(row + below * 8) * args->sums_stride + h) * 4);
-      UNROLL for (uint32_t j = 0; j < 32; j++) {
+    UNROLL for (uint32_t part = 0; part < DX_BLOCKS * 2; part++) { /* rows of this thread */
+      const uint32_t at = row + part * 8 + part / 2 * 48;
+      if (at >= args->tokens) continue;
+      const struct gmem from = gmem_add(args->sums, ((uint64_t)at * args->sums_stride + h) * 4);
+      float *sum = d + part / 2 * (DX_COLS / 2) + part % 2 * 2;
+      UNROLL for (uint32_t j = 0; j < DX_COLS / 8; j++) {
         if (h + j * 8 < args->hidden) {
           const struct f32x2 pair = ld_global_f32x2(gmem_add(from, j * 32));
-          d[j * 4 + below * 2] += pair.x;
-          d[j * 4 + below * 2 + 1] += pair.y;
+          sum[j * 4] += pair.x;
+          sum[j * 4 + 1] += pair.y;
         }
       }
     }
   }
   if (last && !args->dx_mapped) {
     staging_open(&c->staging);
-    UNROLL for (uint32_t i = 0; i < 64; i++)
-        put_pair(args->dx, args->dx_stride, row + i % 2 * 8, h + i / 2 * 8, args->tokens,
-                 args->hidden, args->dx_f32, d[i * 2], d[i * 2 + 1]);
+    UNROLL for (uint32_t i = 0; i < 64; i++) {
+      const uint32_t block = i / (DX_COLS / 4), e = i % (DX_COLS / 4);
+      put_pair(args->dx, args->dx_stride, row + block * 64 + e % 2 * 8, h + e / 2 * 8, args->tokens,
+               args->hidden, args->dx_f32, d[i * 2], d[i * 2 + 1]);
+    }
     staging_close(&c->staging);
   } else if (last && !args->dx_f32) {
     UNROLL for (uint32_t n = 0; n < 4; n++) {
@@ -550,6 +618,7 @@ DEV struct ring make_dx(const struct backward_args *args, struct shared s, struc
       staging_close(&c->staging);
     }
   }
+  if (DX_IN_TURN) turn_end(c);
   return ring;
 }
 
@@ -609,8 +678,14 @@ DEV struct ring make_dw(const struct backward_args *args, struct shared s, struc
                         struct inbox in, struct ring ring) {
   float sums[192];
   const uint32_t steps = steps_of(args->tokens);
+  if (DW_IN_TURN) {
+    if (c->index == 1) ring = ring_skip(ring, steps, BACKWARD_STAGES_DW);
+    turn_begin(c);
+  }
   ring = dw_multiply(s.stages, s.dw, ring, steps, c->index, c->thread, sums);
+  if (DW_IN_TURN) turn_pass(c);
   dw_finish(s.dw, ring, c->thread, sums);
+  if (DW_IN_TURN && c->index == 0) ring = ring_skip(ring, steps, BACKWARD_STAGES_DW);
   const struct backward_tile t = inbox_tile(args, s, in);
 #ifdef BACKWARD_F16
   const float unscale = ld_global_f32(args->unscale);
@@ -627,6 +702,7 @@ DEV struct ring make_dw(const struct backward_args *args, struct shared s, struc
                  h + i * 64 + fragment_row(c->thread) + e / 2 % 2 * 8, sums[i * 96 + e]);
     }
     staging_close(&c->staging);
+    if (DW_IN_TURN) turn_end(c);
     return ring;
   }
   UNROLL for (uint32_t i = 0; i < 2; i++) {
@@ -645,6 +721,7 @@ DEV struct ring make_dw(const struct backward_args *args, struct shared s, struc
       }
     }
   }
+  if (DW_IN_TURN) turn_end(c);
   return ring;
 }
 
