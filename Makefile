@@ -5,6 +5,8 @@
 #   make            library and program, in $(BUILD)
 #   make run        the main job: train a small language model at 4 ranks, verify, plot
 #   make test       everything that CI runs        make test-full   the long products as well
+#   make test-gpu   on a machine with an NVIDIA GPU and nvcc: the GEMM and every wrapper on the GPU
+#                   and in loom, to the bit; logs in out/
 #   make bench      time and memory against bare matrix products
 #   make install PREFIX=/usr/local [DESTDIR=]
 #   make man        manual pages, in $(BUILD)/man  make format      clang-format the sources
@@ -16,7 +18,7 @@ PREFIX ?= /usr/local
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS)
 
 .DEFAULT_GOAL := all
-.PHONY: all run test test-full bench install man format clean
+.PHONY: all run test test-full test-gpu bench install man format clean
 
 all:
 	@scripts/need.sh build
@@ -35,6 +37,9 @@ test:
 test-full:
 	@scripts/need.sh build test
 	@BUILD=$(BUILD) WEFT_TEST_FULL=1 scripts/test.sh
+
+test-gpu:
+	@NO_BENCH=1 BUILD=$(BUILD)-gpu bench/device_gemm.sh
 
 bench: all
 	@scripts/bench.sh $(BUILD)

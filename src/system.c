@@ -5,6 +5,7 @@
 #include "core/structs.h"
 #include "cpu/blas.h"
 #include "cpu/rows.h"
+#include "cuda/cuda.h"
 
 weft_status weft_system_info_get(weft_system_info *info) {
   weft_system_info found = WEFT_SYSTEM_INFO_INIT;
@@ -12,7 +13,8 @@ weft_status weft_system_info_get(weft_system_info *info) {
   found.isa = weft__rows_best()->isa;
   found.cpu_available = weft__blas_open() == WEFT_OK;
   found.blas = weft__blas_description();
-  found.cuda_reason = "this version has no GPU backend";
+  /* cuda_available stays 0 even where a device runs kernels: no operation has a GPU backend. */
+  found.cuda_reason = weft__cuda_description();
   found.mpi_reason = "this version has no MPI transport";
   found.nvshmem_reason = "this version has no NVSHMEM transport";
   return weft__struct_write(info, &found, sizeof found, sizeof found, "info");
