@@ -1,4 +1,5 @@
-/* A small GEMM for loom: MN-major operands, A shared, C transposed. The library does not ship it. */
+/* A small GEMM for loom: MN-major operands, A shared, C transposed. The library does not ship it.
+ */
 #include "device/gemm/gemm.h"
 
 #define GEMM_NAME  sm90_gemm_toy_mn
