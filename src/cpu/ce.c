@@ -102,7 +102,7 @@ static weft_status create(weft_ce_plan *plan) {
   WEFT__TRY(weft__alloc((void **)&s, sizeof *s, "plan"));
   plan->state = s;
   s->rows = weft__rows_best();
-  s->blas_logits = weft__cpu_invariant_blas();
+  WEFT__TRY(weft__cpu_invariant_blas(&s->blas_logits));
   /* A smaller chunk of step, for a peer's sake, must not turn what it frees into more than was
    * asked for: the caller's workspace has the size that the rank's own layout needs. */
   weft_ce_config capped = *c;
@@ -287,4 +287,4 @@ static weft_status run(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_a
   return WEFT_OK;
 }
 
-const weft__ce_backend weft__ce_cpu = {"cpu", layout, create, connect, destroy, check, run};
+const weft__ce_backend weft__ce_cpu = {"cpu", layout, create, connect, destroy, check, run, NULL};
