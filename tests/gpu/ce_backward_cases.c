@@ -41,6 +41,8 @@ const size_t ce_backward_case_count = sizeof ce_backward_cases / sizeof *ce_back
 const struct ce_backward_case ce_backward_toy_cases[] = {
     {300, 72, 500, 1, CE_IGNORE, 1, 0, 1, 2},
     {260, 328, 400, 1, CE_ENTROPY | CE_DW_F32 | CE_ACCUMULATE, 1, 0, 1, 2},
+    /* One cluster: tile after tile of one kind, with more stages than the ring has. */
+    {100, 1100, 390, 2, 0, 1, 0, 1, 1},
 };
 const size_t ce_backward_toy_case_count =
     sizeof ce_backward_toy_cases / sizeof *ce_backward_toy_cases;

@@ -45,7 +45,6 @@ DEV void staging_close(struct staging *s) {
  * issues the stores has committed one group a block. */
 DEV struct smem staging_take(const struct staging *s, uint32_t issuer) {
   if (issuer) bulk_wait_group_read(1);
-  warp_sync();
   bar_arrive(STAGING_EMPTY + s->consumer * 2 + s->turn, STAGING_THREADS);
   bar_sync(STAGING_FULL + s->consumer * 2 + s->turn, STAGING_THREADS);
   return staging_block(s);
