@@ -122,8 +122,10 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
                                 .wave_cols = l->wave_cols,
                                 .dx = p->dx != 0,
                                 .dw = p->dw != 0};
-  /* Two groups at least, so that dX of the first need not wait for dZ of the last. */
-  s.group = p->group ? p->group : s.row_tiles > 8 ? 8 : (s.row_tiles + 1) / 2;
+  /* Few rows keep the operands in L2, many read W less often: measured. Two groups at least, so
+   * that dX of the first need not wait for dZ of the last. */
+  const uint32_t good = s.row_tiles > 32 ? 8 : 4;
+  s.group = p->group ? p->group : s.row_tiles > good ? good : (s.row_tiles + 1) / 2;
   if (s.group > s.row_tiles) s.group = s.row_tiles;
   const double tiles = (double)s.row_tiles * (s.col_tiles + (double)s.h_tiles * l->waves) +
                        (double)s.col_tiles * s.h_tiles + s.row_tiles;

@@ -14,8 +14,8 @@
 
 enum { LOOM_CLUSTERS = 2, CASES_MAX = 8 };
 
-extern const struct loom_kernel sm90_ce_backward_bf16, sm90_backward_both_turn;
-static int in_turn; /* the kernel that takes turns in everything */
+extern const struct loom_kernel sm90_ce_backward_bf16, sm90_backward_dx_turn;
+static int in_turn; /* the kernel that takes turns in dX too */
 
 static int encode(const struct cuda_tensor *t, struct tensor_map *map) {
   return t->rank != 0 &&
@@ -78,7 +78,7 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
   if (!counters) goto cleanup;
   loom_write(args.counters.a, counters, (size_t)layout.counters_bytes);
   const struct loom_launch launch = {
-      .kernel = in_turn ? &sm90_backward_both_turn : &sm90_ce_backward_bf16,
+      .kernel = in_turn ? &sm90_backward_dx_turn : &sm90_ce_backward_bf16,
       .args = &args,
       .ctas = (c->clusters ? c->clusters : LOOM_CLUSTERS) * BACKWARD_CLUSTER,
       .smem_bytes = BACKWARD_SHARED_BYTES};

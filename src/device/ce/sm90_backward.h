@@ -20,9 +20,6 @@
 #ifndef DX_IN_TURN
 #define DX_IN_TURN 0
 #endif
-#ifndef DW_IN_TURN
-#define DW_IN_TURN 0
-#endif
 #define DX_BLOCKS (DX_IN_TURN ? 2 : 1)
 #if DX_IN_TURN
 #define DX_COLS            128
@@ -33,7 +30,7 @@
 #define BACKWARD_STAGES_DX 4
 #define BACKWARD_WGMMA_DX  BACKWARD_WGMMA_256
 #endif
-#define BACKWARD_STAGES_DW (DW_IN_TURN ? 4 : 3)
+#define BACKWARD_STAGES_DW 3
 
 #ifdef BACKWARD_F16
 #define BACKWARD_WGMMA_128 wgmma_m64n128k16_f16
@@ -74,7 +71,7 @@
 #define A_MN        1
 #define B_MN        1
 #define SHARE_A     1
-#define IN_TURN     DW_IN_TURN
+#define IN_TURN     0
 #define WGMMA       BACKWARD_WGMMA_192
 #include "device/ce/sm90_multiply.h"
 
@@ -116,7 +113,7 @@ DEV struct shared shared_layout(void) {
 DEV void init_barriers(struct shared s) {
   ring_init(s.dz, BACKWARD_STAGES_DZ, 1);
   ring_init(s.dx, BACKWARD_STAGES_DX, DX_IN_TURN ? 1 : 2);
-  ring_init(s.dw, BACKWARD_STAGES_DW, DW_IN_TURN ? 1 : 2);
+  ring_init(s.dw, BACKWARD_STAGES_DW, 2);
   for (uint32_t i = 0; i < 2; i++) {
     mbarrier_init(smem_add(s.tile_full, i * 8), 1);
     mbarrier_init(smem_add(s.tile_empty, i * 8), TILE_READERS);
@@ -269,15 +266,10 @@ DEV struct ring load_dw(const struct backward_args *args, struct shared s, uint3
                         const struct backward_tile *t, struct ring ring) {
   const uint32_t steps = steps_of(args->tokens);
   struct operand a = {&args->x_mn, 0, args->h_wide}, b = {&args->dz_mn, 0, 1};
-  const uint32_t turns = DW_IN_TURN ? 2 : 1;
-  uint32_t h = t->h * BACKWARD_TILE;
-  for (uint32_t step = 0; step < turns * steps; step++) {
-    if (DW_IN_TURN && step == steps) {
-      a.depth = b.depth = 0;
-      h += 128;
-    }
-    ask_ahead(s, rank, step, turns * steps);
-    ring = dw_load(s.stages, s.dw, ring, rank, &a, &b, h, t->col * BACKWARD_TILE_COLS + rank * 192);
+  for (uint32_t step = 0; step < steps; step++) {
+    ask_ahead(s, rank, step, steps);
+    ring = dw_load(s.stages, s.dw, ring, rank, &a, &b, t->h * BACKWARD_TILE,
+                   t->col * BACKWARD_TILE_COLS + rank * 192);
     a.depth += BACKWARD_DEPTH_STEP;
     b.depth += BACKWARD_DEPTH_STEP;
   }
@@ -678,14 +670,8 @@ DEV struct ring make_dw(const struct backward_args *args, struct shared s, struc
                         struct inbox in, struct ring ring) {
   float sums[192];
   const uint32_t steps = steps_of(args->tokens);
-  if (DW_IN_TURN) {
-    if (c->index == 1) ring = ring_skip(ring, steps, BACKWARD_STAGES_DW);
-    turn_begin(c);
-  }
   ring = dw_multiply(s.stages, s.dw, ring, steps, c->index, c->thread, sums);
-  if (DW_IN_TURN) turn_pass(c);
   dw_finish(s.dw, ring, c->thread, sums);
-  if (DW_IN_TURN && c->index == 0) ring = ring_skip(ring, steps, BACKWARD_STAGES_DW);
   const struct backward_tile t = inbox_tile(args, s, in);
 #ifdef BACKWARD_F16
   const float unscale = ld_global_f32(args->unscale);
@@ -702,7 +688,6 @@ DEV struct ring make_dw(const struct backward_args *args, struct shared s, struc
                  h + i * 64 + fragment_row(c->thread) + e / 2 % 2 * 8, sums[i * 96 + e]);
     }
     staging_close(&c->staging);
-    if (DW_IN_TURN) turn_end(c);
     return ring;
   }
   UNROLL for (uint32_t i = 0; i < 2; i++) {
@@ -721,7 +706,6 @@ DEV struct ring make_dw(const struct backward_args *args, struct shared s, struc
       }
     }
   }
-  if (DW_IN_TURN) turn_end(c);
   return ring;
 }
 

@@ -1,5 +1,0 @@
-/* A backward that the library does not ship: the warpgroups take turns in everything. */
-#define DX_IN_TURN    1
-#define DW_IN_TURN    1
-#define BACKWARD_NAME sm90_backward_both_turn
-#include "device/ce/sm90_backward.h"

@@ -1,4 +1,0 @@
-/* A backward that the library does not ship: the warpgroups take turns in more than dZ. */
-#define DW_IN_TURN 1
-#define BACKWARD_NAME sm90_backward_dw_turn
-#include "device/ce/sm90_backward.h"
