@@ -25,6 +25,15 @@ status=0
 say test_ce_forward
 timeout 200 "$build/tests/gpu/test_ce_forward" >"$out/test_ce_forward.txt" 2>&1 || status=$?
 tail -30 "$out/test_ce_forward.txt"
+# The program itself, where its JSON library is.
+if pkg-config --exists jansson 2>/dev/null; then
+  say weft ce
+  cmake -S . -B "$build" -DWEFT_BUILD_CLI=ON >>"$out/build.log" 2>&1 &&
+    cmake --build "$build" -j "$(nproc)" --target weft_cli >>"$out/build.log" 2>&1 &&
+    timeout 60 "$build/cli/weft" ce --backend cuda --phase forward --entropy --ignore 0.1 --tokens 3000 --hidden 1000 \
+      --vocab 20000 --verify >"$out/weft_ce.txt" 2>&1 || status=$?
+  cat "$out/weft_ce.txt"
+fi
 say ce_bench
 # shellcheck disable=SC2086 # flags, to be split
 timeout "${BENCH_SECONDS:-200}" "$build/tests/gpu/ce_bench" --json "$out/ce_bench.json" ${BENCH_FLAGS---variants} \
