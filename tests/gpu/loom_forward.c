@@ -137,7 +137,7 @@ cleanup:
 static int is_of_kernel(const struct loom_site *site) {
   const char *file = strrchr(site->file, '/');
   return site->kind != LOOM_KIND_plain && site->hits != 0 &&
-         !strcmp(file ? file + 1 : site->file, "sm90_forward.h");
+         !strncmp(file ? file + 1 : site->file, "sm90_forward", 12);
 }
 
 /* The two instances of the header have each their own sites; those of the first case's are taken.
