@@ -102,7 +102,7 @@ static weft_status create(weft_ce_plan *plan) {
   WEFT__TRY(weft__alloc((void **)&s, sizeof *s, "plan"));
   plan->state = s;
   s->rows = weft__rows_best();
-  s->blas_logits = weft__cpu_invariant_blas();
+  WEFT__TRY(weft__cpu_invariant_blas(&s->blas_logits));
   /* A smaller chunk of step, for a peer's sake, must not turn what it frees into more than was
    * asked for: the caller's workspace has the size that the rank's own layout needs. */
   weft_ce_config capped = *c;

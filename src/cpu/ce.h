@@ -106,8 +106,9 @@ typedef struct weft__cpu_call {
 } weft__cpu_call;
 
 /* ce_invariant.c: whether the open BLAS gives a row the same bits wherever it stands in such a
- * GEMM. Found once by trying; where not, the logits come from weft__rows.product. Thread-safe. */
-bool weft__cpu_invariant_blas(void);
+ * GEMM. Found once by trying, with the BLAS open; where not, the logits come from
+ * weft__rows.product. Thread-safe. Errors: MEMORY (the next call tries again). */
+weft_status weft__cpu_invariant_blas(bool *yes);
 
 /* ce_logits.c */
 void weft__cpu_load_chunk(weft__cpu_call *call);

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "core/error.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "cpu/blas.h"
@@ -11,8 +12,8 @@
 
 enum { COLUMNS = 128, LONGEST = 1040 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool invariant;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool known, invariant;
 
 /* Numbers in [−1, 1) that need all their bits. */
 static float number(uint32_t i) {
@@ -35,14 +36,12 @@ static bool equal_rows(int64_t k, const float *x, const float *w, float *z) {
   return true;
 }
 
-static void find_out(void) {
+static weft_status find_out(void) {
   static const int64_t lengths[] = {96, 400, LONGEST};
   float *x = NULL;
   const int64_t rows = WEFT__BLOCK_ROWS + COLUMNS;
-  if (weft__blas_open() != WEFT_OK) return;
-  if (weft__alloc((void **)&x, (size_t)(rows * LONGEST + WEFT__BLOCK_ROWS * COLUMNS) * 4,
-                  "invariance check") != WEFT_OK)
-    return; /* not knowing counts as no */
+  WEFT__TRY(weft__alloc((void **)&x, (size_t)(rows * LONGEST + WEFT__BLOCK_ROWS * COLUMNS) * 4,
+                        "invariance check"));
   float *w = x + WEFT__BLOCK_ROWS * LONGEST, *z = x + rows * LONGEST;
   for (int64_t i = 0; i < LONGEST; i++)
     for (int64_t row = 0; row < WEFT__BLOCK_ROWS; row++)
@@ -57,9 +56,14 @@ static void find_out(void) {
   weft__free(x);
   if (!invariant)
     weft__log(WEFT_LOG_INFO, "this BLAS is not batch-invariant: logits come from weft's own loop");
+  known = true;
+  return WEFT_OK;
 }
 
-bool weft__cpu_invariant_blas(void) {
-  pthread_once(&once, find_out);
-  return invariant;
+weft_status weft__cpu_invariant_blas(bool *yes) {
+  pthread_mutex_lock(&lock);
+  const weft_status status = known ? WEFT_OK : find_out();
+  *yes = invariant;
+  pthread_mutex_unlock(&lock);
+  return status;
 }

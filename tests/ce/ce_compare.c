@@ -71,17 +71,21 @@ static double cancelled_norm(const verdict *v, int64_t rows, const double *other
   return sqrt(sum) * 2 / v->c->temperature;
 }
 
-/* Rows first … first + found->rows − 1 of the right gradient. */
+/* Rows first … first + found->rows − 1 of the right gradient. Right are errors within the bound.
+ * Where a few numbers of 16 bits carry the whole gradient, even the oracle rounded once may be off
+ * by more (half a unit in the last place of a bf16 is up to 0.39%): then no more than that rounding
+ * is right. */
 static void compare_gradient(verdict *v, const char *name, const matrix *found, const double *right,
                              double cancelled, double *worst) {
   const int64_t h = v->c->hidden, rows = found->rows;
   const double bound = bound_of(v->c);
-  double error = 0, norm = 0, *row_error = calloc((size_t)rows + 1, sizeof(double)),
+  double error = 0, norm = 0, rounding = 0, *row_error = calloc((size_t)rows + 1, sizeof(double)),
          *row_norm = calloc((size_t)rows + 1, sizeof(double)), mean = 0;
   for (int64_t i = 0; i < rows; i++) {
     for (int64_t k = 0; k < h; k++) {
       const double r = right[i * h + k], d = matrix_get(found, i, k) - r;
       row_error[i] += d * d;
+      rounding += pow(matrix_rounded(found->dtype, r) - r, 2);
       row_norm[i] += r * r;
     }
     error += row_error[i];
@@ -90,7 +94,7 @@ static void compare_gradient(verdict *v, const char *name, const matrix *found, 
   }
   const double scale = sqrt(norm) + cancelled, relative = scale > 0 ? sqrt(error) / scale : 0;
   if (relative > *worst) *worst = relative;
-  if (!(sqrt(error) <= bound * scale))
+  if (!(sqrt(error) <= fmax(bound * scale, 1.001 * sqrt(rounding))))
     refuse(v, "%s: Frobenius error %.3g of norm %.3g: relative %.3g, bound %.3g", name, sqrt(error),
            scale, sqrt(error) / scale, bound);
   for (int64_t i = 0; i < rows; i++)
