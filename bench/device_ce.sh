@@ -30,8 +30,10 @@ if pkg-config --exists jansson 2>/dev/null; then
   say weft ce
   cmake -S . -B "$build" -DWEFT_BUILD_CLI=ON >>"$out/build.log" 2>&1 &&
     cmake --build "$build" -j "$(nproc)" --target weft_cli >>"$out/build.log" 2>&1 &&
-    timeout 60 "$build/cli/weft" ce --backend cuda --phase forward --entropy --ignore 0.1 --tokens 3000 --hidden 1000 \
-      --vocab 20000 --verify >"$out/weft_ce.txt" 2>&1 || status=$?
+    timeout 60 "$build/cli/weft" ce --backend cuda --phase "${PHASE:-forward}" --entropy --ignore 0.1 --tokens 3000 \
+      --hidden 1000 --vocab 20000 --verify >"$out/weft_ce.txt" 2>&1 &&
+    timeout 120 "$build/cli/weft" ce --backend cuda --phase "${PHASE:-forward}" --verify >>"$out/weft_ce.txt" 2>&1 ||
+    status=$?
   cat "$out/weft_ce.txt"
 fi
 say ce_bench
