@@ -3,6 +3,8 @@
 #ifndef WEFT_DEVICE_CE_SM90_FORWARD_BASE_H
 #define WEFT_DEVICE_CE_SM90_FORWARD_BASE_H
 
+#include <assert.h>
+
 #include "device/ce/forward.h"
 #include "device/ptx/ptx.h"
 
@@ -25,10 +27,14 @@ enum {
   PRODUCER_BARRIER = 3,
 };
 
-/* Registers a thread: 168 at launch; the producer gives away what the sums need. Literals, which
- * the instruction wants. */
-#define PRODUCER_REGISTERS 32
+/* Registers a thread. A CTA gets what its launch bounds leave each of its 384 threads, and no more:
+ * with less than the consumers wait for given away by the producer, they would wait for ever.
+ * Literals, which the instruction wants. */
+#define LAUNCH_REGISTERS   168
+#define PRODUCER_REGISTERS 24
 #define CONSUMER_REGISTERS 240
+static_assert(PRODUCER_REGISTERS + 2 * CONSUMER_REGISTERS <= 3 * LAUNCH_REGISTERS,
+              "setmaxnreg would never return");
 
 #define LOG2_E 1.44269504088896341f
 #define LN_2   0.69314718055994531f
