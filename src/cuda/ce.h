@@ -51,8 +51,8 @@ int64_t weft__sm90_units(const weft_ce_machine *machine);
 weft_status weft__sm90_forward_load(weft_ce_plan *plan);
 /* Fills the layout's fields of forward. */
 void weft__sm90_forward_layout(const weft_ce_config *config, weft__sm90_layout *layout);
-/* All of the kernel's arguments but its two tensor maps, and what those are made of. Needs no
- * device. */
+/* All of the kernel's arguments but its two tensor maps, and what those are made of (nothing where
+ * out->by_hand). Needs no device. */
 weft_status weft__sm90_forward_prepare(const weft_ce_plan *plan, const weft_ce_args *args,
                                        struct cuda_tensor tensors[2], struct forward_args *out);
 weft_status weft__sm90_forward(weft_ce_plan *plan, const weft_ce_args *args, cuda_stream stream);
