@@ -18,10 +18,9 @@ static int check_support(const ce_options *o, const weft_system_info *info, erro
     return EXIT_UNSUPPORTED;
   }
   if (o->backend == BACKEND_CUDA) {
+    if (info->cuda_available) return EXIT_RIGHT;
     error_set(error, "--backend cuda: %s",
-              !info->cuda_available && info->cuda_reason != NULL
-                  ? info->cuda_reason
-                  : "this version of the program runs on CPUs only");
+              info->cuda_reason != NULL ? info->cuda_reason : "no GPU can be used");
     return EXIT_UNSUPPORTED;
   }
   if (!info->cpu_available) {
@@ -30,6 +29,24 @@ static int check_support(const ce_options *o, const weft_system_info *info, erro
     return EXIT_UNSUPPORTED;
   }
   return EXIT_RIGHT;
+}
+
+/* Where `auto` runs: on the GPU, where there is one that the library has a plan for. Sizes that
+ * come from files do not matter, but their dtype is not known yet. */
+static void choose_backend(ce_options *o, const weft_system_info *info) {
+  if (o->backend != BACKEND_AUTO) return;
+  o->backend = BACKEND_CPU;
+  if (!info->cuda_available || o->transport != TRANSPORT_INPROC || o->x != NULL || o->w != NULL)
+    return;
+  ce_options planned = *o;
+  ce_options_defaults(&planned, true);
+  const weft_ce_config config = run_config(&planned, WEFT_DTYPE_DEFAULT, WEFT_I64, 0);
+  weft_ce_machine machine = WEFT_CE_MACHINE_INIT;
+  weft_ce_plan_info unused = WEFT_CE_PLAN_INFO_INIT;
+  machine.arch = ARCH_NAMES[ARCH_SM90];
+  machine.ranks = o->ranks;
+  machine.hosts = o->hosts;
+  if (weft_ce_plan_query(&config, &machine, &unused) == WEFT_OK) o->backend = BACKEND_CUDA;
 }
 
 /* Means over the tokens that count. */
@@ -148,14 +165,18 @@ static int run_ce(ce_options *o, error *error) {
     error_set(error, "%s", weft_last_error());
     return EXIT_FAILED;
   }
+  choose_backend(o, &info);
   int code = check_support(o, &info, error);
   if (code != EXIT_RIGHT) return code;
   problem problem;
   code = problem_load(&problem, o, error);
   if (code != EXIT_RIGHT) return code;
   report report = {.options = o};
-  snprintf(report.device, sizeof report.device, "cpu, %lld cores, %s, %s", (long long)info.cores,
-           info.isa != NULL ? info.isa : "?", info.blas != NULL ? info.blas : "no BLAS");
+  if (o->backend == BACKEND_CUDA)
+    snprintf(report.device, sizeof report.device, "cuda, %s", info.cuda_reason);
+  else
+    snprintf(report.device, sizeof report.device, "cpu, %lld cores, %s, %s", (long long)info.cores,
+             info.isa != NULL ? info.isa : "?", info.blas != NULL ? info.blas : "no BLAS");
   code = run_phases(&problem, o, &report, error);
   problem_free(&problem);
   if (code != EXIT_RIGHT) return code;

@@ -118,7 +118,7 @@ int problem_load(problem *p, ce_options *o, error *error) {
                  .ignore_index = o->ignore_index};
   int code = load_files(p, o, error);
   if (code != EXIT_RIGHT) goto cleanup;
-  ce_options_defaults(o, false);
+  ce_options_defaults(o, o->backend == BACKEND_CUDA);
   p->tokens = o->tokens;
   p->hidden = o->hidden;
   p->vocab = o->vocab;

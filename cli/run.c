@@ -181,6 +181,39 @@ static bool make_buffers(run *run) {
   return true;
 }
 
+static bool on_gpu(const run *run) {
+  return run->options->backend == BACKEND_CUDA;
+}
+
+/* Moves what rank 0's arguments point to; the host's arrays are what checks look at. */
+static bool move_to_gpu(run *run, error *error) {
+  const problem *p = run->problem;
+  weft_ce_args *a = &run->ranks[0].args;
+  const int64_t m = p->tokens, row = p->hidden * dtype_bytes(p->dtype);
+  const struct {
+    const void **pointer;
+    int64_t bytes;
+    bool output;
+  } arrays[] = {
+      {&a->x, m * row, false},
+      {&a->w, p->vocab * row, false},
+      {&a->target, m * dtype_bytes(p->target.dtype), false},
+      {(const void **)&a->g_nll, m * 4, false},
+      {(const void **)&a->g_entropy, m * 4, false},
+      {(const void **)&a->g_lse, m * 4, false},
+      {(const void **)&a->stats, m * 16, true},
+      {(const void **)&a->nll, m * 4, true},
+      {(const void **)&a->lse, m * 4, true},
+      {(const void **)&a->entropy, m * 4, true},
+      {(const void **)&a->dx, m * row, true},
+      {(const void **)&a->dw, p->vocab * row, true},
+  };
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+    if (!device_add(&run->device, arrays[i].pointer, arrays[i].bytes, arrays[i].output, error))
+      return false;
+  return true;
+}
+
 int run_create(run *run, const problem *p, const ce_options *o, error *error) {
   *run = (struct run){.problem = p, .options = o, .ranks_count = o->ranks};
   weft_comm **comms = calloc((size_t)o->ranks, sizeof(weft_comm *));
@@ -202,6 +235,7 @@ int run_create(run *run, const problem *p, const ce_options *o, error *error) {
   }
   for (int64_t i = 0; i < o->ranks; i++)
     run->ranks[i].comm = comms[i];
+  if (on_gpu(run) && !move_to_gpu(run, error)) goto cleanup;
   code = on_all_ranks(run, PHASE_ALL, NULL, make_plan, error);
   for (int64_t i = 0; i < o->ranks && code == EXIT_RIGHT; i++) {
     weft_ce_plan_info info = WEFT_CE_PLAN_INFO_INIT;
@@ -223,6 +257,7 @@ cleanup:
 void run_destroy(run *run) {
   for (int64_t i = 0; run->ranks != NULL && i < run->ranks_count; i++)
     weft_ce_plan_destroy(run->ranks[i].plan);
+  device_free(&run->device);
   for (int64_t i = 0; run->ranks != NULL && i < run->ranks_count; i++) {
     rank *rank = &run->ranks[i];
     weft_comm_destroy(rank->comm);
@@ -259,6 +294,15 @@ static void poison_outputs(run *run) {
   }
 }
 
+/* Every rank has come so far: a GPU's work is done, a CPU's is when its call returns. */
+static weft_status meet(const run *run, const rank *rank) {
+  if (on_gpu(run)) {
+    const weft_status status = weft_memory_synchronize(run->device.gpu, NULL);
+    if (status != WEFT_OK) return status;
+  }
+  return weft_comm_barrier(rank->comm);
+}
+
 static void time_phase(job *job) {
   run *run = job->run;
   rank *rank = &run->ranks[job->rank];
@@ -271,10 +315,10 @@ static void time_phase(job *job) {
     return;
   const int64_t warmup = run->options->warmup, all = warmup + run->options->iters;
   for (int64_t i = 0; i < all; i++) {
-    if (!succeeded(rank, weft_comm_barrier(rank->comm))) return;
+    if (!succeeded(rank, meet(run, rank))) return;
     const double began = milliseconds();
     if (!succeeded(rank, calls[job->phase](rank->plan, &rank->args, NULL)) ||
-        !succeeded(rank, weft_comm_barrier(rank->comm)))
+        !succeeded(rank, meet(run, rank)))
       return;
     if (job->rank != 0) continue;
     if (i >= warmup) job->ms[i - warmup] = milliseconds() - began;
@@ -287,6 +331,19 @@ static int ascending(const void *a, const void *b) {
   return (left > right) - (left < right);
 }
 
+/* What a GPU found while it ran, which a CPU's calls return. */
+static int check_async(run *run, error *error) {
+  weft_async_error found = WEFT_ASYNC_ERROR_INIT;
+  if (!on_gpu(run)) return EXIT_RIGHT;
+  if (weft_comm_async_error(run->ranks[0].comm, &found) != WEFT_OK) {
+    error_set(error, "%s", weft_last_error());
+    return EXIT_FAILED;
+  }
+  if (found.status == WEFT_OK) return EXIT_RIGHT;
+  error_set(error, "%s (%s)", found.message, weft_status_string((weft_status)found.status));
+  return run_exit_code((weft_status)found.status);
+}
+
 int run_phase(run *run, ce_phase phase, timing *timing, error *error) {
   const int64_t iters = run->options->iters;
   double *ms = calloc((size_t)iters, sizeof *ms);
@@ -295,9 +352,15 @@ int run_phase(run *run, ce_phase phase, timing *timing, error *error) {
     return EXIT_FAILED;
   }
   poison_outputs(run);
+  if (!device_send_outputs(&run->device, error)) {
+    free(ms);
+    return EXIT_FAILED;
+  }
   progress_begin(PHASE_NAMES[phase], run->options->warmup + iters);
-  const int code = on_all_ranks(run, phase, ms, time_phase, error);
+  int code = on_all_ranks(run, phase, ms, time_phase, error);
   progress_end();
+  if (code == EXIT_RIGHT && !device_fetch_outputs(&run->device, error)) code = EXIT_FAILED;
+  if (code == EXIT_RIGHT) code = check_async(run, error);
   qsort(ms, (size_t)iters, sizeof *ms, ascending);
   timing->median_ms = (ms[(iters - 1) / 2] + ms[iters / 2]) / 2;
   timing->least_ms = ms[0];

@@ -3,6 +3,7 @@
 #define CLI_RUN_H
 
 #include "check.h"
+#include "device.h"
 
 typedef struct rank {
   weft_comm *comm;
@@ -22,6 +23,7 @@ typedef struct run {
   void *dx_shared; /* reduce_scatter: [ranks·⌈M / ranks⌉, H], to which every rank adds its rows */
   void *dw;        /* [V,H]: every rank writes its own rows */
   void **dx_parts;         /* what a check sums */
+  device_memory device;    /* copies of rank 0's arrays, where it runs on a GPU */
   int64_t workspace_bytes; /* of the rank with the most, local and symmetric */
   weft_ce_plan_info plan;  /* of rank 0 */
 } run;

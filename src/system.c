@@ -13,7 +13,7 @@ weft_status weft_system_info_get(weft_system_info *info) {
   found.isa = weft__rows_best()->isa;
   found.cpu_available = weft__blas_open() == WEFT_OK;
   found.blas = weft__blas_description();
-  /* cuda_available stays 0 even where a device runs kernels: no operation has a GPU backend. */
+  found.cuda_available = weft__cuda_runs();
   found.cuda_reason = weft__cuda_description();
   found.mpi_reason = "this version has no MPI transport";
   found.nvshmem_reason = "this version has no NVSHMEM transport";

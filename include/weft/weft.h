@@ -113,6 +113,30 @@ typedef struct weft_system_info {
  * the BLAS library. Thread-safe. */
 WEFT_API weft_status weft_system_info_get(weft_system_info *info);
 
+/* ---- Memory of a GPU ------------------------------------------------------------------------ */
+
+/* For callers that have no CUDA of their own: programs that use this library alone. What cudaMalloc
+ * and its like give serves every call as well. `gpu` is a device's ordinal, or −1 for that of the
+ * thread's current CUDA context, the first device where there is none. All answer UNSUPPORTED where
+ * there is no GPU, and leave the thread's current context as it was. */
+
+/** Allocates memory of a GPU, aligned to 256 bytes, not initialised. Not while a stream of the
+ * device is being captured. Errors: ARGUMENT, UNSUPPORTED, MEMORY. */
+WEFT_API weft_status weft_memory_alloc(int32_t gpu, int64_t bytes, void **memory);
+
+/** Gives memory back; work that uses it must have ended. NULL is allowed. */
+WEFT_API weft_status weft_memory_free(int32_t gpu, void *memory);
+
+/** Copies between host and GPU, either way, or within one of them: in order with the work of
+ * `stream` (a CUstream or cudaStream_t; NULL: the default one). The host's memory may be used
+ * again when the stream has come so far (weft_memory_synchronize). */
+WEFT_API weft_status weft_memory_copy(int32_t gpu, void *to, const void *from, int64_t bytes,
+                                      void *stream);
+
+/** Waits until the work of a stream has ended. Errors: UNSUPPORTED, SYSTEM (also of kernels that
+ * failed). */
+WEFT_API weft_status weft_memory_synchronize(int32_t gpu, void *stream);
+
 /* ---- Teams ---------------------------------------------------------------------------------- */
 
 /* One rank's view of a team. */
@@ -301,21 +325,24 @@ typedef struct weft_ce_config {
   int32_t threads;          /* CPU: threads of this rank; 0: WEFT_NUM_THREADS, else cores / ranks */
   int32_t x_sharded;        /* reserved, 0 */
   int32_t bias;             /* reserved, 0 */
-  int32_t reserved;         /* 0 */
+  int32_t device;           /* weft_device; AUTO: the team's, or the CPU without a team */
 } weft_ce_config;
 
 #define WEFT_CE_CONFIG_INIT                                                                        \
   {                                                                                                \
     sizeof(weft_ce_config), 0, 0, 0, 0, 0, -100, 0, NULL, 0, 0.0f, 0, WEFT_F32,                    \
         WEFT_DTYPE_DEFAULT, WEFT_I64, WEFT_DTYPE_DEFAULT, WEFT_DTYPE_DEFAULT, WEFT_DX_ALL_REDUCE,  \
-        1, 0, 0, 0, 0, 0                                                                           \
+        1, 0, 0, 0, 0, WEFT_DEVICE_AUTO                                                            \
   }
 
 typedef struct weft_ce_plan weft_ce_plan;
 
 /** Makes a plan. Collective over `comm`, whose ranks' configs are compared: a mismatch is
- * WEFT_ERR_MISMATCH on every rank. `comm` may be NULL: one rank on the CPU, without a team. The
- * plan holds its workspace until it is destroyed and must not outlive the team. Errors: ARGUMENT,
+ * WEFT_ERR_MISMATCH on every rank. `comm` may be NULL: one rank without a team, on the device
+ * that the config names. The plan holds its workspace until it is destroyed and must not outlive
+ * the team. A plan on a GPU without a team is on the device of the thread's current CUDA context,
+ * or the first one where there is none; every call may come with any context current, and leaves it
+ * so. A plan can't be made while a stream of the device is being captured. Errors: ARGUMENT,
  * UNSUPPORTED, MEMORY, WORKSPACE, MISMATCH, PEER, TIMEOUT, ABORTED. */
 WEFT_API weft_status weft_ce_plan_create(weft_comm *comm, const weft_ce_config *config,
                                          weft_ce_plan **plan);
@@ -361,6 +388,13 @@ WEFT_API weft_status weft_ce_plan_query(const weft_ce_config *config,
 /** The same for a plan that exists. */
 WEFT_API weft_status weft_ce_plan_info_get(const weft_ce_plan *plan, weft_ce_plan_info *info);
 
+/** What went wrong while calls of the plan ran on a GPU (bad targets, timeouts), without
+ * synchronising with the device: seen once the kernel that found it has ended. With a team, the
+ * team's state, as weft_comm_async_error(); without one, the plan's own, which lasts as long as the
+ * plan and counts up. On CPUs a plan without a team has nothing to tell, since its calls return
+ * their errors. Not collective. */
+WEFT_API weft_status weft_ce_plan_async_error(weft_ce_plan *plan, weft_async_error *error);
+
 /** Releases a plan. Not collective; its last call must have ended on every rank (a later call of
  * weft_comm_barrier() shows that). NULL is allowed. */
 WEFT_API weft_status weft_ce_plan_destroy(weft_ce_plan *plan);
@@ -381,7 +415,8 @@ typedef struct weft_ce_args {
   const float *g_nll;           /* [M] upstream gradients; NULL counts as 0 */
   const float *g_entropy;       /* [M] */
   const float *g_lse;           /* [M] */
-  float *stats;      /* [M, 4]: m, Σe^(z−m), z[target], Σe^(z−m)·(z−m), over the team */
+  float *stats; /* [M, 4]: m, Σe^(z−m), z[target], Σe^(z−m)·(z−m), over the team; the last may be
+                   0 where the plan does not want entropy */
   float *nll;        /* [M] */
   float *lse;        /* [M] */
   float *entropy;    /* [M] */

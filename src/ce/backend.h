@@ -19,6 +19,8 @@ struct weft_ce_plan {
   int64_t rank, ranks;
   int64_t rows; /* rows of this rank's W that count: without padding */
   atomic_int busy;
+  int64_t errors_told; /* of async_error's count, to the team */
+  weft__watch watch;
   void *state; /* the backend's own */
 };
 
@@ -42,9 +44,12 @@ struct weft__ce_backend {
   /* One call. Arguments are checked and agreed. Collective. */
   weft_status (*run)(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_args *args,
                      void *stream);
+  /* What kernels of the plan have found since it was made, without waiting for them; status WEFT_OK
+   * where there is nothing. NULL where calls return all their errors. */
+  void (*async_error)(weft_ce_plan *plan, weft_async_error *error);
 };
 
-extern const weft__ce_backend weft__ce_cpu;
+extern const weft__ce_backend weft__ce_cpu, weft__ce_sm90;
 
 /* Bytes of an element; 0 for what is no dtype. */
 int64_t weft__dtype_bytes(int dtype);

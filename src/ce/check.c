@@ -93,11 +93,12 @@ weft_status weft__ce_config_check(weft_ce_config *out, const weft_ce_config *in)
   WEFT__TRY(one_of("dx_mode", out->dx_mode, WEFT_DX_ALL_REDUCE, WEFT_DX_REDUCE_SCATTER,
                    WEFT_DX_NONE, "a weft_dx_mode"));
   WEFT__TRY(one_of("deterministic", out->deterministic, 0, 1, 1, "0 or 1"));
-  if (out->x_sharded != 0 || out->bias != 0 || out->reserved != 0)
-    return weft__fail(
-        WEFT_ERR_UNSUPPORTED,
-        "config.x_sharded is %d, bias %d, reserved %d: these are reserved, expected 0",
-        out->x_sharded, out->bias, out->reserved);
+  WEFT__TRY(one_of("device", out->device, WEFT_DEVICE_AUTO, WEFT_DEVICE_CPU, WEFT_DEVICE_CUDA,
+                   "a weft_device"));
+  if (out->x_sharded != 0 || out->bias != 0)
+    return weft__fail(WEFT_ERR_UNSUPPORTED,
+                      "config.x_sharded is %d, bias %d: these are reserved, expected 0",
+                      out->x_sharded, out->bias);
   if (out->workspace != NULL && (uintptr_t)out->workspace % 64 != 0)
     return weft__fail(WEFT_ERR_ARGUMENT, "config.workspace is %p, expected 64-byte alignment",
                       out->workspace);

@@ -60,6 +60,7 @@ static weft_status check_ranges(const rank_config *all, int64_t ranks, int64_t v
 }
 
 static const weft__ce_backend *backend_of(const char *arch) {
+  if (strcmp(arch, "sm90") == 0) return &weft__ce_sm90;
   return strcmp(arch, "cpu") == 0 ? &weft__ce_cpu : NULL;
 }
 
@@ -68,9 +69,9 @@ static weft_status check_machine(weft_ce_machine *out, const weft_ce_machine *in
   *out = defaults;
   WEFT__TRY(weft__struct_read(out, sizeof *out, in, sizeof *out, "machine"));
   if (out->arch == NULL) return weft__fail(WEFT_ERR_ARGUMENT, "machine.arch is NULL");
-  if (strcmp(out->arch, "sm90") == 0 || strcmp(out->arch, "sm100") == 0)
+  if (strcmp(out->arch, "sm100") == 0)
     return weft__fail(WEFT_ERR_UNSUPPORTED,
-                      "machine.arch is \"%s\": this version has no GPU backend", out->arch);
+                      "machine.arch is \"%s\": this version has no backend for it", out->arch);
   if (backend_of(out->arch) == NULL)
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "machine.arch is \"%s\", expected \"cpu\", \"sm90\" or \"sm100\"", out->arch);
@@ -93,18 +94,34 @@ weft_status weft_ce_plan_query(const weft_ce_config *config, const weft_ce_machi
   return weft__struct_write(info, &result, sizeof result, sizeof result, "info");
 }
 
+/* The device of the team, or without one that of the config. */
+static weft_status choose_backend(weft_ce_plan *plan) {
+  const int32_t wanted = plan->config.device;
+  const int32_t team = plan->comm != NULL ? plan->comm->info.device : WEFT_DEVICE_AUTO;
+  if (team != WEFT_DEVICE_AUTO && wanted != WEFT_DEVICE_AUTO && wanted != team)
+    return weft__fail(WEFT_ERR_ARGUMENT, "config.device is %d, expected 0 or that of the team, %d",
+                      wanted, team);
+  const int32_t device = team != WEFT_DEVICE_AUTO ? team : wanted;
+  plan->backend = device == WEFT_DEVICE_CUDA ? &weft__ce_sm90 : &weft__ce_cpu;
+  return WEFT_OK;
+}
+
 /* The local half of creation: everything that this rank can refuse alone. */
 static weft_status prepare(weft_ce_plan *plan, const weft_ce_config *config) {
   WEFT__TRY(weft__ce_config_check(&plan->config, config));
   const weft_ce_config *c = &plan->config;
   const int64_t real = c->vocab - c->vocab_start;
   plan->rows = real < 0 ? 0 : real < c->vocab_local ? real : c->vocab_local;
-  plan->backend = &weft__ce_cpu;
+  WEFT__TRY(choose_backend(plan));
   weft_ce_machine machine = WEFT_CE_MACHINE_INIT;
   machine.ranks = plan->ranks;
-  machine.units = weft__cores();
-  if (plan->comm != NULL) machine.units /= plan->comm->cpu_ranks;
-  if (machine.units < 1) machine.units = 1;
+  if (plan->backend == &weft__ce_cpu) {
+    machine.units = weft__cores();
+    if (plan->comm != NULL) machine.units /= plan->comm->cpu_ranks;
+    if (machine.units < 1) machine.units = 1;
+  } else {
+    machine.arch = plan->backend->name;
+  }
   return plan->backend->layout(c, &machine, &plan->info);
 }
 
@@ -132,6 +149,17 @@ cleanup:
   return status;
 }
 
+/* Tells the team what its kernels found since it was last asked. */
+static void tell_team(void *plan_of) {
+  weft_ce_plan *plan = (weft_ce_plan *)plan_of;
+  weft_async_error found = WEFT_ASYNC_ERROR_INIT;
+  plan->backend->async_error(plan, &found);
+  if (found.status == WEFT_OK || found.count <= plan->errors_told) return;
+  weft__comm_report(plan->comm, (weft_status)found.status, found.peer,
+                    found.count - plan->errors_told, found.message);
+  plan->errors_told = found.count;
+}
+
 weft_status weft_ce_plan_create(weft_comm *comm, const weft_ce_config *config, weft_ce_plan **out) {
   weft_ce_plan *plan = NULL;
   weft_status status = WEFT_OK;
@@ -157,7 +185,11 @@ weft_status weft_ce_plan_create(weft_comm *comm, const weft_ce_config *config, w
   if (comm != NULL) status = weft__comm_agree(comm, status, NULL, 0, NULL, 0, "ce_plan_create");
   if (status != WEFT_OK) goto cleanup;
   WEFT__TRY_CLEANUP(plan->backend->connect(plan));
-  if (comm != NULL) comm->plans++;
+  if (comm != NULL) {
+    comm->plans++;
+    plan->watch = (weft__watch){tell_team, plan, NULL};
+    if (plan->backend->async_error != NULL) weft__comm_watch(comm, &plan->watch);
+  }
   *out = plan;
   return WEFT_OK;
 cleanup:
@@ -171,10 +203,22 @@ weft_status weft_ce_plan_info_get(const weft_ce_plan *plan, weft_ce_plan_info *i
   return weft__struct_write(info, &plan->info, sizeof plan->info, sizeof plan->info, "info");
 }
 
+weft_status weft_ce_plan_async_error(weft_ce_plan *plan, weft_async_error *error) {
+  if (plan == NULL) return weft__fail(WEFT_ERR_ARGUMENT, "ce_plan_async_error: plan is NULL");
+  if (plan->comm != NULL) return weft_comm_async_error(plan->comm, error);
+  weft_async_error found = WEFT_ASYNC_ERROR_INIT;
+  if (plan->backend->async_error != NULL) plan->backend->async_error(plan, &found);
+  return weft__struct_write(error, &found, sizeof found, sizeof found, "weft_async_error");
+}
+
 weft_status weft_ce_plan_destroy(weft_ce_plan *plan) {
   if (plan == NULL) return WEFT_OK;
   if (atomic_load(&plan->busy) != 0)
     return weft__fail(WEFT_ERR_BUSY, "ce_plan_destroy: a call of this plan is running");
+  if (plan->comm != NULL && plan->backend->async_error != NULL) {
+    tell_team(plan);
+    weft__comm_unwatch(plan->comm, &plan->watch);
+  }
   plan->backend->destroy(plan);
   if (plan->comm != NULL) plan->comm->plans--;
   weft__free(plan);

@@ -7,12 +7,18 @@
 #include <string.h>
 
 #include "comm/topology.h"
+#include "core/device.h"
 #include "core/env.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/structs.h"
 
 enum { DEFAULT_TIMEOUT_MS = 600000 };
+
+int32_t weft__world_gpu(const weft_world_config *world) {
+  if (world->device != WEFT_DEVICE_CUDA) return -1;
+  return world->gpus != NULL ? world->gpus[0] : 0;
+}
 
 weft_status weft__world_read(const weft_world_config *config, int64_t max_ranks, const char *call,
                              weft_world_config *out) {
@@ -38,10 +44,15 @@ weft_status weft__world_read(const weft_world_config *config, int64_t max_ranks,
   if (out->reserved != 0)
     return weft__fail(WEFT_ERR_ARGUMENT, "%s: reserved is %d, expected 0", call,
                       (int)out->reserved);
-  if (out->device == WEFT_DEVICE_CUDA)
-    return weft__fail(WEFT_ERR_UNSUPPORTED,
-                      "%s: device is CUDA, but this build of weft has no GPU backend", call);
-  out->device = WEFT_DEVICE_CPU;
+  if (out->device == WEFT_DEVICE_CUDA) {
+    if (out->ranks > 1)
+      return weft__fail(WEFT_ERR_UNSUPPORTED,
+                        "%s: device is CUDA and ranks %lld: this version has one rank on GPUs",
+                        call, (long long)out->ranks);
+    WEFT__TRY(weft__gpu_check(weft__world_gpu(out)));
+  } else {
+    out->device = WEFT_DEVICE_CPU;
+  }
   if (out->timeout_ms == 0) out->timeout_ms = weft__env_int("WEFT_TIMEOUT_MS", DEFAULT_TIMEOUT_MS);
   return WEFT_OK;
 }
@@ -117,8 +128,8 @@ weft_status weft__comm_new(const weft__view *view, size_t bytes, weft__arena *ar
       .local_ranks = place.local_ranks,
       .ranks_per_host = place.ranks_per_host,
       .timeout_ms = view->timeout_ms,
-      .device = WEFT_DEVICE_CPU,
-      .gpu = -1,
+      .device = view->device,
+      .gpu = view->gpu,
       .transport = view->transport->name,
   };
   *out = comm;

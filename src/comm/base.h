@@ -16,6 +16,9 @@ enum {
 /* Size of the first version of a public struct, whose last field was `last`. */
 #define WEFT__FIRST(type, last) (offsetof(type, last) + sizeof(((type *)0)->last))
 
+/* The GPU of a world of one rank; −1 where its device is the CPU. */
+int32_t weft__world_gpu(const weft_world_config *world);
+
 /* Reads and checks a world config: defaults and the environment are filled in, device is decided.
  * `call` starts the message. */
 weft_status weft__world_read(const weft_world_config *config, int64_t max_ranks, const char *call,
@@ -32,6 +35,7 @@ typedef struct weft__view {
   int64_t ranks, rank;
   int64_t world_ranks, world_hosts;
   int64_t timeout_ms, arena_bytes, cpu_ranks;
+  int32_t device, gpu; /* as in weft_comm_info */
 } weft__view;
 
 /* `bytes` is the size of the transport's own comm struct. The arena is shared from `arena`, or new

@@ -31,6 +31,8 @@ weft_status weft_comm_barrier(weft_comm *comm) {
 weft_status weft_comm_async_error(weft_comm *comm, weft_async_error *error) {
   WEFT__TRY(check(comm, "comm", "comm_async_error"));
   weft_async_error found = WEFT_ASYNC_ERROR_INIT;
+  for (weft__watch *watch = comm->watches; watch != NULL; watch = watch->next)
+    watch->ask(watch->user);
   comm->transport->async_error(comm, &found);
   return weft__struct_write(error, &found, sizeof found, WEFT__FIRST(weft_async_error, message),
                             "weft_async_error");
@@ -270,4 +272,17 @@ weft_status weft_group_end(void) {
   return weft__fail(WEFT_ERR_UNSUPPORTED,
                     "group_end: groups are for in-process GPU ranks, and this build of weft has no "
                     "GPU backend; CPU ranks are threads, each makes its own calls");
+}
+
+void weft__comm_watch(weft_comm *comm, weft__watch *watch) {
+  watch->next = comm->watches;
+  comm->watches = watch;
+}
+
+void weft__comm_unwatch(weft_comm *comm, weft__watch *watch) {
+  for (weft__watch **at = &comm->watches; *at != NULL; at = &(*at)->next)
+    if (*at == watch) {
+      *at = watch->next;
+      return;
+    }
 }

@@ -25,6 +25,14 @@ typedef struct weft__transport {
 /* The symmetric arena of one world rank, shared by its views of every team. */
 typedef struct weft__arena weft__arena;
 
+/* Something that may have found errors of the team's kernels; asked by weft_comm_async_error(). */
+typedef struct weft__watch weft__watch;
+struct weft__watch {
+  void (*ask)(void *user); /* calls weft__comm_report() for what is new */
+  void *user;
+  weft__watch *next;
+};
+
 /* The head of every transport's own comm struct. */
 struct weft_comm {
   const weft__transport *transport;
@@ -35,6 +43,7 @@ struct weft_comm {
   int64_t arena_bytes; /* the world's limit for all views of a rank together, 0: none */
   int64_t cpu_ranks;   /* ranks of the world that share this process's cores, this one counted */
   weft__arena *arena;
+  weft__watch *watches;
   void *scratch; /* [ranks + 1] messages of weft__comm_agree, so that it cannot run out of memory */
 };
 
@@ -56,6 +65,10 @@ weft_status weft__comm_agree(weft_comm *comm, weft_status own, const void *data,
 /* Records an error for weft_comm_async_error(). */
 void weft__comm_report(weft_comm *comm, weft_status status, int64_t peer, int64_t count,
                        const char *message);
+
+/* The watch belongs to the caller and must be taken off before the view is destroyed. */
+void weft__comm_watch(weft_comm *comm, weft__watch *watch);
+void weft__comm_unwatch(weft_comm *comm, weft__watch *watch);
 
 /* Takes `bytes` of the symmetric arena's allowance, or gives them back with a negative count. */
 weft_status weft__comm_arena_take(weft_comm *comm, int64_t bytes);

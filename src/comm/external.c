@@ -181,6 +181,8 @@ static weft_status prepare(const weft_world_config *config, const weft_exchange 
       .timeout_ms = world.timeout_ms,
       .arena_bytes = world.arena_bytes,
       .cpu_ranks = world.ranks / world.hosts,
+      .device = world.device,
+      .gpu = weft__world_gpu(&world),
   };
   WEFT__TRY_CLEANUP(weft__comm_new(&view, sizeof(external_comm), NULL, &comm));
   const weft_async_error none = WEFT_ASYNC_ERROR_INIT;

@@ -44,6 +44,7 @@ struct inproc_team {
   int64_t references; /* views, and the gathering that made it */
   int64_t world_ranks, world_hosts;
   int64_t timeout_ms, arena_bytes;
+  int32_t device, gpu;
   int64_t *members; /* [ranks] world ranks */
   int spins;        /* polls before a wait blocks; 0 where ranks outnumber cores */
 

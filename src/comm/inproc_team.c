@@ -60,6 +60,8 @@ weft_status weft__inproc_team_new(const inproc_team *like, int64_t ranks, inproc
   team->world_hosts = like->world_hosts;
   team->timeout_ms = like->timeout_ms;
   team->arena_bytes = like->arena_bytes;
+  team->device = like->device;
+  team->gpu = like->gpu;
   team->spins = weft__cores() >= like->world_ranks ? POLLS : 0;
   const weft_async_error none = WEFT_ASYNC_ERROR_INIT;
   team->error = none;
@@ -109,6 +111,8 @@ weft_status weft__inproc_view_new(inproc_team *team, int64_t rank, weft__arena *
       .timeout_ms = team->timeout_ms,
       .arena_bytes = team->arena_bytes,
       .cpu_ranks = team->world_ranks,
+      .device = team->device,
+      .gpu = team->gpu,
   };
   WEFT__TRY(weft__comm_new(&view, sizeof(inproc_comm), arena, out));
   ((inproc_comm *)*out)->team = team;
@@ -129,7 +133,9 @@ weft_status weft_comm_create_inproc(const weft_world_config *config, weft_comm *
   const inproc_team like = {.world_ranks = world.ranks,
                             .world_hosts = world.hosts,
                             .timeout_ms = world.timeout_ms,
-                            .arena_bytes = world.arena_bytes};
+                            .arena_bytes = world.arena_bytes,
+                            .device = world.device,
+                            .gpu = weft__world_gpu(&world)};
   WEFT__TRY(weft__inproc_team_new(&like, world.ranks, &team));
   for (int64_t i = 0; i < world.ranks; i++)
     team->members[i] = i;

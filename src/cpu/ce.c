@@ -287,4 +287,4 @@ static weft_status run(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_a
   return WEFT_OK;
 }
 
-const weft__ce_backend weft__ce_cpu = {"cpu", layout, create, connect, destroy, check, run};
+const weft__ce_backend weft__ce_cpu = {"cpu", layout, create, connect, destroy, check, run, NULL};

@@ -37,11 +37,15 @@ struct cuda_launch_config;
   X(cuDevicePrimaryCtxRelease, 11000, (int device))                                                \
   X(cuCtxSetCurrent, 4000, (cuda_context context))                                                 \
   X(cuCtxGetCurrent, 4000, (cuda_context * context))                                               \
+  X(cuCtxGetDevice, 2000, (int *device))                                                           \
   X(cuCtxSynchronize, 2000, (void))                                                                \
   X(cuMemAlloc, 3020, (cuda_address * address, size_t bytes))                                      \
   X(cuMemFree, 3020, (cuda_address address))                                                       \
+  X(cuMemHostAlloc, 2020, (void **pointer, size_t bytes, unsigned flags))                          \
+  X(cuMemFreeHost, 2000, (void *pointer))                                                          \
   X(cuMemcpyHtoD, 3020, (cuda_address to, const void *from, size_t bytes))                         \
   X(cuMemcpyDtoH, 3020, (void *to, cuda_address from, size_t bytes))                               \
+  X(cuMemcpyAsync, 4000, (cuda_address to, cuda_address from, size_t bytes, cuda_stream stream))   \
   X(cuMemsetD8Async, 3020, (cuda_address to, unsigned char value, size_t n, cuda_stream stream))   \
   X(cuStreamCreate, 2000, (cuda_stream * stream, unsigned flags))                                  \
   X(cuStreamDestroy, 4000, (cuda_stream stream))                                                   \
@@ -86,7 +90,7 @@ weft_status weft__cuda_check(int result, const char *call);
 /* What was found on this machine, or why the GPU can't be used: static storage, any thread. The
  * first call runs weft__cuda_probe(0). */
 const char *weft__cuda_description(void);
-int weft__cuda_runs(void); /* 1 where the first device runs the library's code */
+int weft__cuda_runs(void); /* 1 where operations run on the first device */
 
 enum cuda_arch { CUDA_ARCH_NONE = 0, CUDA_ARCH_SM90 = 90, CUDA_ARCH_SM100 = 100 };
 
@@ -102,6 +106,14 @@ struct cuda_device_info {
 /* Devices visible to the process; 0 where there is no driver. */
 int weft__cuda_device_count(void);
 weft_status weft__cuda_device_query(int ordinal, struct cuda_device_info *info);
+
+/* The device of a call: `gpu`, or for −1 that of the thread's current context, else the first.
+ * Errors: UNSUPPORTED. */
+weft_status weft__cuda_choose_device(int gpu, int *ordinal);
+/* Makes the device's primary context current; leave() brings back what was, after enter() has
+ * answered WEFT_OK or not. */
+weft_status weft__cuda_enter(int ordinal, cuda_context *before);
+void weft__cuda_leave(int ordinal, cuda_context before);
 
 /* Runs a small kernel on the device: WEFT_OK, or why the library can't use it. Leaves the thread's
  * current context as it was. */

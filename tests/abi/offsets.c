@@ -98,7 +98,7 @@ static const layout layouts[] = {
     FIELD(weft_ce_config, threads, 120),
     FIELD(weft_ce_config, x_sharded, 124),
     FIELD(weft_ce_config, bias, 128),
-    FIELD(weft_ce_config, reserved, 132),
+    FIELD(weft_ce_config, device, 132),
     END(weft_ce_config, 136),
 
     FIELD(weft_ce_machine, size, 0),

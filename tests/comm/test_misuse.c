@@ -53,7 +53,7 @@ static void test_world(void **state) {
   bad.device = -1;
   refuse_world(&bad, WEFT_ERR_ARGUMENT, "device is -1", "expected");
   bad.device = WEFT_DEVICE_CUDA;
-  refuse_world(&bad, WEFT_ERR_UNSUPPORTED, "CUDA", "no GPU backend");
+  refuse_world(&bad, WEFT_ERR_UNSUPPORTED, "CUDA", "one rank on GPUs");
   bad = good;
   bad.reserved = 1;
   refuse_world(&bad, WEFT_ERR_ARGUMENT, "reserved is 1", "expected 0");

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Builds the library with ce's GPU tests and benchmark on this machine, runs them, and times forward against cuBLAS. Run
+# it from the root of the tree, on a machine with an NVIDIA GPU, nvcc, a C compiler and CMake. Logs and figures go to
+# $OUT, or to out/. BENCH_FLAGS are the benchmark's.
+set -eu
+out=${OUT:-out}
+mkdir -p "$out"
+build=${BUILD:-build-gpu-ce}
+
+say() { echo "== $(date +%T) $*"; }
+
+say build
+cmake -S . -B "$build" -DWEFT_CUDA=ON -DWEFT_BUILD_CLI=OFF -DWEFT_BUILD_GPU_TESTS=ON >"$out/build.log" 2>&1 &&
+  cmake --build "$build" -j "$(nproc)" --target test_ce_forward ce_bench >>"$out/build.log" 2>&1 || {
+  tail -40 "$out/build.log"
+  exit 4
+}
+if [ -z "${WEFT_CUBLAS:-}" ]; then
+  WEFT_CUBLAS=$(find / -name 'libcublas.so.1[0-9]' -not -path '/proc/*' 2>/dev/null | head -1)
+  export WEFT_CUBLAS
+fi
+nvidia-smi --query-gpu=name,driver_version,power.draw,clocks.sm,temperature.gpu --format=csv,noheader || true
+
+status=0
+say test_ce_forward
+timeout 200 "$build/tests/gpu/test_ce_forward" >"$out/test_ce_forward.txt" 2>&1 || status=$?
+tail -30 "$out/test_ce_forward.txt"
+say ce_bench
+# shellcheck disable=SC2086 # flags, to be split
+timeout "${BENCH_SECONDS:-200}" "$build/tests/gpu/ce_bench" --json "$out/ce_bench.json" ${BENCH_FLAGS---variants} \
+  >"$out/ce_bench.txt" 2>&1 || status=$?
+cat "$out/ce_bench.txt"
+nvidia-smi --query-gpu=power.draw,clocks.sm,temperature.gpu --format=csv,noheader || true
+say "done, status $status"
+exit $status

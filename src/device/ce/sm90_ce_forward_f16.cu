@@ -1,0 +1,4 @@
+/* Forward of ce for X and W in f16. */
+#define FORWARD_NAME  sm90_ce_forward_f16
+#define FORWARD_WGMMA wgmma_m64n192k16_f16
+#include "device/ce/sm90_forward.h"
