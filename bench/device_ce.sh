@@ -30,6 +30,14 @@ say ce_bench
 timeout "${BENCH_SECONDS:-200}" "$build/tests/gpu/ce_bench" --json "$out/ce_bench.json" ${BENCH_FLAGS---variants} \
   >"$out/ce_bench.txt" 2>&1 || status=$?
 cat "$out/ce_bench.txt"
+# Counters of a few launches, where the machine has the tool and lets it read them.
+if [ -n "${COUNTERS:-}" ] && command -v ncu >/dev/null; then
+  say counters
+  timeout 100 ncu --clock-control none --csv --launch-skip 6 --launch-count 8 --kernel-name-base function \
+    --metrics gpu__time_duration.sum,sm__cycles_elapsed.max,dram__bytes_read.sum,dram__bytes_write.sum,lts__t_sectors_op_read.sum,lts__t_sectors_op_write.sum,lts__t_sector_op_read_hit_rate.pct,sm__inst_executed.sum,sm__inst_executed_pipe_tensor.sum,sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed \
+    "$build/tests/gpu/ce_bench" --tokens 4096 --hidden 4096 --vocab 131072 --block-ms 1 >"$out/counters.csv" 2>&1 || true
+  grep -v "^#\|^==" "$out/counters.csv" | tail -90 | cut -d, -f1,5,13- | head -100
+fi
 nvidia-smi --query-gpu=power.draw,clocks.sm,temperature.gpu --format=csv,noheader || true
 say "done, status $status"
 exit $status

@@ -26,7 +26,7 @@ if(NOT result EQUAL 0)
 endif()
 
 set(faults "")
-string(REGEX MATCHALL "[^\n]*C75(04|09|10|15)[^\n]*" warnings "${text}")
+string(REGEX MATCHALL "[^\n]*C75(04|09|10|14|15|18)[^\n]*" warnings "${text}")
 string(REGEX MATCHALL "[^\n]*bytes spill stores[^\n]*" spills "${text}")
 foreach(line IN LISTS warnings)
   string(APPEND faults "\n  ${line}")

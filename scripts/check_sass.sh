@@ -15,18 +15,18 @@ for file in "$@"; do
   esac
   for cubin in "$work"/*.cubin; do
     nvdisasm -c "$cubin" >"$work/sass"
-    # A loop lies between a label and a branch back to it. The first such branch after HGMMA, to before it, closes
-    # the loop that multiplies; later ones are those of outer loops and of waits that were moved out of line.
+    # A loop lies between a label and a branch back to it. The shortest one around an HGMMA is the loop that
+    # multiplies; waits that were moved out of line branch back from further away.
     awk -v name="$(basename "$file")" '
       { line[NR] = $0 }
       /^\.L_x_[0-9]+:/ { label = $1; sub(/:.*/, "", label); at[label] = NR }
-      /HGMMA/ { hgmma++; if (!first) first = NR }
+      /HGMMA/ { hgmma++; last = NR }
       /UTMALDG/ { utmaldg++ }
       / LDL| STL/ { local_memory++ }
       /BRA/ {
         if (match($0, /\.L_x_[0-9]+/)) {
           to = substr($0, RSTART, RLENGTH)
-          if ((to in at) && first && at[to] <= first && !from) { from = at[to]; end = NR }
+          if ((to in at) && last && at[to] <= last && (!from || NR - at[to] < end - from)) { from = at[to]; end = NR }
         }
       }
       END {

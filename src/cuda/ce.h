@@ -12,13 +12,14 @@
 #include "device/ce/forward.h"
 
 typedef struct weft__sm90_layout {
-  int64_t sms;                           /* in use, even */
-  int64_t errors_bytes;                  /* each a multiple of 256 */
-  int64_t stats_bytes;                   /* of a step: [max_tokens][4] f32 */
-  int64_t forward_bytes, backward_bytes; /* scratch of a phase */
-  int64_t local_bytes;                   /* all of it */
-  int64_t waves, wave_rows;              /* of backward */
-  int64_t kept_tokens;                   /* whose exponentials step keeps; 0: it recomputes */
+  int64_t sms;                              /* in use, even */
+  int64_t errors_bytes;                     /* each a multiple of 256 */
+  int64_t stats_bytes;                      /* of a step: [max_tokens][4] f32 */
+  uint32_t forward_segments, forward_group; /* forward_schedule_make()'s */
+  int64_t forward_bytes, backward_bytes;    /* scratch of a phase */
+  int64_t local_bytes;                      /* all of it */
+  int64_t waves, wave_rows;                 /* of backward */
+  int64_t kept_tokens;                      /* whose exponentials step keeps; 0: it recomputes */
 } weft__sm90_layout;
 
 typedef struct weft__sm90_ce {
@@ -46,7 +47,8 @@ int64_t weft__sm90_units(const weft_ce_machine *machine);
 /* The phases. Arguments are checked; the plan's context is current. Kernels are loaded by the
  * _load functions when a plan is made. */
 weft_status weft__sm90_forward_load(weft_ce_plan *plan);
-int64_t weft__sm90_forward_bytes(const weft_ce_config *config); /* scratch */
+/* Fills the layout's fields of forward. */
+void weft__sm90_forward_layout(const weft_ce_config *config, weft__sm90_layout *layout);
 /* All of the kernel's arguments but its two tensor maps, and what those are made of. Needs no
  * device. */
 weft_status weft__sm90_forward_prepare(const weft_ce_plan *plan, const weft_ce_args *args,

@@ -22,18 +22,21 @@ static parts parts_of(const struct forward_schedule *s) {
   return p;
 }
 
-static struct forward_schedule schedule_of(int64_t tokens, int64_t rows) {
-  struct forward_schedule s = forward_schedule_make((uint32_t)tokens, (uint32_t)rows,
-                                                    FORWARD_SEGMENTS_MAX, FORWARD_GROUP_TILES);
+static struct forward_schedule schedule_of(const weft__sm90_layout *layout, int64_t tokens,
+                                           int64_t rows) {
+  struct forward_schedule s = forward_schedule_make(
+      (uint32_t)tokens, (uint32_t)rows, layout->forward_segments, layout->forward_group);
   if (s.token_tiles < s.group) s.group = s.token_tiles;
   return s;
 }
 
-int64_t weft__sm90_forward_bytes(const weft_ce_config *c) {
-  if (c->max_tokens == 0) return 0;
+void weft__sm90_forward_layout(const weft_ce_config *c, weft__sm90_layout *layout) {
+  layout->forward_segments = FORWARD_SEGMENTS_MAX;
+  layout->forward_group = FORWARD_GROUP_TILES;
+  if (c->max_tokens == 0) return;
   const struct forward_schedule s =
-      schedule_of(c->max_tokens, c->vocab_local < c->vocab ? c->vocab_local : c->vocab);
-  return (int64_t)parts_of(&s).end;
+      schedule_of(layout, c->max_tokens, c->vocab_local < c->vocab ? c->vocab_local : c->vocab);
+  layout->forward_bytes = (int64_t)parts_of(&s).end;
 }
 
 weft_status weft__sm90_operand(const weft_ce_plan *plan, const char *name, const void *address,
@@ -85,6 +88,7 @@ static void fill(const weft_ce_plan *plan, const weft_ce_args *args, const parts
   const weft__sm90_ce *s = (const weft__sm90_ce *)plan->state;
   const weft_ce_config *c = &plan->config;
   a->depth_steps = (uint32_t)((c->hidden - 1) / FORWARD_DEPTH_STEP + 1);
+  if (a->depth_steps < FORWARD_DEPTH_STEPS_LEAST) a->depth_steps = FORWARD_DEPTH_STEPS_LEAST;
   a->tokens = (uint32_t)args->tokens;
   a->rows = (uint32_t)plan->rows;
   a->target_is_i32 = c->target_dtype == WEFT_I32;
@@ -111,7 +115,8 @@ static void fill(const weft_ce_plan *plan, const weft_ce_args *args, const parts
 weft_status weft__sm90_forward_prepare(const weft_ce_plan *plan, const weft_ce_args *args,
                                        struct cuda_tensor tensors[2], struct forward_args *out) {
   memset(out, 0, sizeof *out);
-  out->schedule = schedule_of(args->tokens, plan->rows);
+  out->schedule =
+      schedule_of(&((const weft__sm90_ce *)plan->state)->layout, args->tokens, plan->rows);
   const parts at = parts_of(&out->schedule);
   WEFT__TRY(weft__sm90_operand(plan, "x", args->x, args->tokens, args->x_stride,
                                FORWARD_TILE_TOKENS / FORWARD_CLUSTER, &tensors[0]));

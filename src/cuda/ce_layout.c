@@ -42,7 +42,8 @@ weft_status weft__sm90_layout_make(const weft_ce_config *config, int64_t sms,
   out->errors_bytes = aligned((int64_t)sizeof(struct forward_errors));
   out->stats_bytes =
       config->wants & WEFT_CE_STEP ? aligned(config->max_tokens * 4 * (int64_t)sizeof(float)) : 0;
-  out->forward_bytes = aligned(weft__sm90_forward_bytes(config));
+  weft__sm90_forward_layout(config, out);
+  out->forward_bytes = aligned(out->forward_bytes);
   const int64_t fixed = out->errors_bytes + out->stats_bytes;
   int64_t least_scratch = 0;
   const int64_t budget = config->workspace_budget;

@@ -47,8 +47,11 @@ static void make_plan(const struct forward_data *d, weft_ce_plan *plan, weft__sm
   plan->config = forward_config(d->c);
   plan->rows = d->c->vocab;
   plan->state = state;
-  const size_t bytes = (size_t)weft__sm90_forward_bytes(&plan->config);
-  state->scratch = loom_alloc(0, bytes);
+  weft__sm90_forward_layout(&plan->config, &state->layout);
+  /* Small enough to have several segments of several pairs, and several groups. */
+  state->layout.forward_group = 1;
+  state->layout.forward_segments = 2;
+  state->scratch = loom_alloc(0, (size_t)state->layout.forward_bytes);
   state->errors = loom_alloc(0, sizeof(struct forward_errors));
   const uint64_t mirror = loom_alloc(0, sizeof(struct forward_errors));
   if (state->scratch == 0 || state->errors == 0 || mirror == 0) abort();
@@ -59,14 +62,11 @@ static void make_plan(const struct forward_data *d, weft_ce_plan *plan, weft__sm
   state->timeout_ns = 1000000000;
 }
 
-static int launch(const struct forward_data *d, const weft_ce_plan *plan, const weft_ce_args *args,
-                  uint32_t group) {
+static int launch(const struct forward_data *d, const weft_ce_plan *plan,
+                  const weft_ce_args *args) {
   struct forward_args a;
   struct cuda_tensor tensors[2];
   if (weft__sm90_forward_prepare(plan, args, tensors, &a) != WEFT_OK) return -1;
-  /* Small enough to have several segments of several pairs, and several groups. */
-  a.schedule.group = group;
-  if (a.schedule.segments > 2) a.schedule.segments = 2;
   if (encode(&tensors[0], &a.x) || encode(&tensors[1], &a.w)) return -1;
   const uint32_t units = forward_schedule_count(&a.schedule);
   const struct loom_launch run = {
@@ -106,7 +106,7 @@ static int run(const struct forward_data *d, uint64_t seed, char *why, size_t ro
   args.lse = output(got.lse, m, 1);
   args.entropy = d->c->entropy ? output(got.entropy, m, 1) : NULL;
   args.stats = output(got.stats, m, 4);
-  if (launch(d, &plan, &args, 1)) {
+  if (launch(d, &plan, &args)) {
     snprintf(why, room, "can't launch");
     goto cleanup;
   }

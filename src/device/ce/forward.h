@@ -10,7 +10,8 @@ enum {
   FORWARD_CLUSTER = 2,
   FORWARD_THREADS = 384, /* a producer warpgroup and two that multiply */
   FORWARD_STAGES = 4,
-  FORWARD_DEPTH_STEP = 64, /* one stage: 64 elements are the 128 bytes of the swizzle */
+  FORWARD_DEPTH_STEP = 64,       /* one stage: 64 elements are the 128 bytes of the swizzle */
+  FORWARD_DEPTH_STEPS_LEAST = 5, /* past H there are zeros */
   FORWARD_X_BYTES = FORWARD_TILE_TOKENS * 128, /* of a stage */
   FORWARD_W_BYTES = FORWARD_TILE_COLS * 128,
   /* stages, two words for each token of a tile, two barriers a stage, a word for each consumer */
@@ -27,8 +28,8 @@ enum { FORWARD_PARTIAL_BYTES = 3 * FORWARD_HALF_TOKENS * 4 };
 
 /* Control words of a call, all zero before it, one of each a half tile in flight. */
 struct forward_control {
-  uint32_t arrived[2 * FORWARD_GROUP_TILES]; /* partials written, over all groups */
-  uint32_t merged[2 * FORWARD_GROUP_TILES];  /* groups whose half tile has been merged */
+  uint32_t arrived[2 * FORWARD_GROUP_TILES_MAX]; /* partials written, over all groups */
+  uint32_t merged[2 * FORWARD_GROUP_TILES_MAX];  /* groups whose half tile has been merged */
   uint64_t done; /* half tiles merged, and above 2^32 rows with bad targets */
 };
 
@@ -47,7 +48,7 @@ enum { FORWARD_NO_COLUMN = -1 };
 struct forward_args {
   struct tensor_map x, w; /* K-major: boxes of 64 of H by 128 tokens (half a tile), by 192 rows */
   struct forward_schedule schedule;
-  uint32_t depth_steps;
+  uint32_t depth_steps; /* of FORWARD_DEPTH_STEP, at least FORWARD_DEPTH_STEPS_LEAST */
   uint32_t tokens;
   uint32_t rows;              /* of W that count */
   uint32_t target_is_i32;     /* else i64 */

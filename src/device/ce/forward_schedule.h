@@ -24,6 +24,7 @@ enum {
    * work for all of them, for about the same time. */
   FORWARD_SEGMENTS_MAX = 66,
   FORWARD_GROUP_TILES = 8, /* 2048 tokens */
+  FORWARD_GROUP_TILES_MAX = 16,
 };
 
 struct forward_schedule {

@@ -11,9 +11,11 @@
 #include "device/ce/forward.h"
 #include "device/ptx/ptx.h"
 
-/* Steps that the second consumer starts a tile after the first; less than the stages. */
-#ifndef FORWARD_LAG
-#define FORWARD_LAG 2
+/* Steps at both ends of a tile that a warpgroup queues for one of its blocks and then for the
+ * other, so that it has products running while it reduces a block. Twice as many stages are held.
+ */
+#ifndef FORWARD_LEAD
+#define FORWARD_LEAD 2
 #endif
 
 enum {
@@ -21,11 +23,9 @@ enum {
   BLOCKS = 2,                           /* of 64 tokens, a consumer warpgroup's */
   ACCUMULATORS = FORWARD_TILE_COLS / 2, /* a thread and block */
   BLOCK_BYTES = 64 * 128,
-  STEPS_AT_ONCE = 8, /* partials whose loads are in flight together while merging */
-  WAIT_CODE = 1,     /* of a wait for the workspace, in the word of errors */
-  /* Named barriers: one of each consumer, and one by which the second starts a tile later. */
-  CONSUMER_BARRIER = 1,
-  LAG_BARRIER = 3,
+  STEPS_AT_ONCE = 8,    /* partials whose loads are in flight together while merging */
+  WAIT_CODE = 1,        /* of a wait for the workspace, in the word of errors */
+  CONSUMER_BARRIER = 1, /* the first of the named barriers of the consumers */
 };
 
 /* Registers a thread: 168 at launch; the producer gives away what the sums need. Literals, which
@@ -80,6 +80,24 @@ DEV uint32_t tile_row(uint32_t pair, uint32_t rank) {
 
 /* ---- The producer ---- */
 
+/* Loads the next stage when it is free: 64 of H of the tokens' tile and of the vocabulary's. */
+DEV struct forward_ring load_stage(const struct forward_args *args, struct forward_shared shared,
+                                   uint32_t rank, struct forward_ring ring, uint32_t step,
+                                   uint32_t token, uint32_t row) {
+  const struct smem full = smem_add(shared.full, ring.stage * 8);
+  const int32_t depth = (int32_t)(step * FORWARD_DEPTH_STEP);
+  /* Both CTAs' warpgroups have read the stage, which the multicast is about to overwrite in both. A
+   * fresh barrier counts as one whose odd phase has completed. */
+  mbarrier_wait(smem_add(shared.empty, ring.stage * 8), ring.parity ^ 1);
+  mbarrier_arrive_expect_tx(full, FORWARD_X_BYTES + FORWARD_W_BYTES);
+  tensor_load_2d_multicast(
+      smem_add(shared.x, ring.stage * FORWARD_X_BYTES + rank * (FORWARD_X_BYTES / 2)), &args->x,
+      full, ALL_CTAS, depth, (int32_t)token);
+  tensor_load_2d(smem_add(shared.w, ring.stage * FORWARD_W_BYTES), &args->w, full, depth,
+                 (int32_t)row);
+  return ring_next(ring);
+}
+
 /* One thread. Fills stages as they become free, unit after unit. */
 DEV void produce(const struct forward_args *args, struct forward_shared shared, uint32_t rank,
                  uint32_t cluster, uint32_t clusters) {
@@ -88,23 +106,13 @@ DEV void produce(const struct forward_args *args, struct forward_shared shared, 
   for (uint32_t index = cluster; index < count; index += clusters) {
     const struct forward_unit unit = forward_schedule_unit(&args->schedule, index);
     const uint32_t token = unit.token_tile * FORWARD_TILE_TOKENS + rank * FORWARD_HALF_TOKENS;
-    for (uint32_t pair = unit.first_pair; pair < unit.first_pair + unit.pairs; pair++) {
-      const uint32_t row = tile_row(pair, rank);
-      for (uint32_t step = 0; step < args->depth_steps; step++) {
-        const struct smem full = smem_add(shared.full, ring.stage * 8);
-        /* Both CTAs' warpgroups have read the stage, which the multicast is about to overwrite in
-         * both. A fresh barrier counts as one whose odd phase has completed. */
-        mbarrier_wait(smem_add(shared.empty, ring.stage * 8), ring.parity ^ 1);
-        mbarrier_arrive_expect_tx(full, FORWARD_X_BYTES + FORWARD_W_BYTES);
-        tensor_load_2d_multicast(
-            smem_add(shared.x, ring.stage * FORWARD_X_BYTES + rank * (FORWARD_X_BYTES / 2)),
-            &args->x, full, ALL_CTAS, (int32_t)(step * FORWARD_DEPTH_STEP), (int32_t)token);
-        tensor_load_2d(smem_add(shared.w, ring.stage * FORWARD_W_BYTES), &args->w, full,
-                       (int32_t)(step * FORWARD_DEPTH_STEP), (int32_t)row);
-        ring = ring_next(ring);
-      }
-    }
+    for (uint32_t pair = unit.first_pair; pair < unit.first_pair + unit.pairs; pair++)
+      for (uint32_t step = 0; step < args->depth_steps; step++)
+        ring = load_stage(args, shared, rank, ring, step, token, tile_row(pair, rank));
   }
+  /* Consumers open a tile before they know whether there is one. */
+  for (uint32_t step = 0; step < FORWARD_LEAD; step++)
+    ring = load_stage(args, shared, rank, ring, step, 0, 0);
 }
 
 /* ---- Consumers: one tile of logits ---- */
@@ -123,45 +131,84 @@ DEV void release_stage(struct forward_shared shared, uint32_t stage, uint32_t th
     mbarrier_arrive_remote(cluster_map(smem_add(shared.empty, stage * 8), thread));
 }
 
-/* Multiplies all of H into `sums`. Stages are released one step late, so that the tensor cores
- * always have the next step queued. The second consumer starts FORWARD_LAG steps after the first:
- * so the first reduces its logits while the second still multiplies, and the other way round. */
-DEV struct forward_ring multiply(const struct forward_args *args, struct forward_shared shared,
-                                 const struct consumer *self, struct forward_ring ring,
-                                 float sums[BLOCKS][ACCUMULATORS]) {
+/* Queues the products of one stage for one block of 64 tokens; `adds`: to what the sums hold. */
+DEV void multiply_stage(struct forward_shared shared, const struct consumer *self, uint32_t stage,
+                        uint32_t block, uint32_t adds, float *sums) {
   /* Eight rows are 1024 bytes, 16 of H 32 bytes. Descriptors count in units of 16 bytes. */
-  const uint64_t x0 = wgmma_desc(smem_add(shared.x, self->index * BLOCKS * BLOCK_BYTES),
-                                 BLOCK_BYTES, 1024, WGMMA_SWIZZLE_128B);
-  const uint64_t w0 = wgmma_desc(shared.w, BLOCK_BYTES, 1024, WGMMA_SWIZZLE_128B);
-  uint32_t previous = 0;
-  /* With fewer steps than stages the first could be whole tiles ahead, and come to the barrier
-   * twice before the second has come once. */
-  const uint32_t lags = FORWARD_LAG > 0 && args->depth_steps >= FORWARD_STAGES;
-  if (lags && self->index == 1) bar_sync(LAG_BARRIER, 256);
-  for (uint32_t step = 0; step < args->depth_steps; step++) {
-    mbarrier_wait(smem_add(shared.full, ring.stage * 8), ring.parity);
-    const uint64_t x = x0 + ring.stage * (FORWARD_X_BYTES / 16);
-    const uint64_t w = w0 + ring.stage * (FORWARD_W_BYTES / 16);
-    wgmma_fence();
-    UNROLL for (uint32_t k = 0; k < FORWARD_DEPTH_STEP / 16; k++) {
-      UNROLL for (uint32_t i = 0; i < BLOCKS; i++) {
-        FORWARD_WGMMA(sums[i], x + i * (BLOCK_BYTES / 16) + k * 2, w + k * 2, step != 0 || k != 0,
-                      0, 0);
-      }
-    }
-    wgmma_commit();
-    if (lags && self->index == 0 && step + 1 == FORWARD_LAG) bar_arrive(LAG_BARRIER, 256);
-    if (step != 0) {
-      wgmma_wait(1);
-      release_stage(shared, previous, self->thread);
-    }
-    previous = ring.stage;
-    ring = ring_next(ring);
+  const uint64_t x = wgmma_desc(smem_add(shared.x, (self->index * BLOCKS + block) * BLOCK_BYTES),
+                                BLOCK_BYTES, 1024, WGMMA_SWIZZLE_128B) +
+                     stage * (FORWARD_X_BYTES / 16);
+  const uint64_t w =
+      wgmma_desc(shared.w, BLOCK_BYTES, 1024, WGMMA_SWIZZLE_128B) + stage * (FORWARD_W_BYTES / 16);
+  UNROLL for (uint32_t k = 0; k < FORWARD_DEPTH_STEP / 16; k++)
+      FORWARD_WGMMA(sums, x + k * 2, w + k * 2, adds || k != 0, 0, 0);
+}
+
+/* Where a consumer stands in the ring. */
+struct progress {
+  struct forward_ring next; /* stage that is waited for next */
+  uint32_t held;            /* oldest stage not yet released */
+};
+
+DEV void release_held(struct forward_shared shared, const struct consumer *self,
+                      struct progress *at) {
+  release_stage(shared, at->held, self->thread);
+  at->held = at->held + 1 == FORWARD_STAGES ? 0 : at->held + 1;
+}
+
+/* Waits for the next FORWARD_LEAD stages and queues their products for block 0; they open a tile
+ * where `opens`. */
+DEV void lead_steps(struct forward_shared shared, const struct consumer *self, struct progress *at,
+                    uint32_t opens, float *sums) {
+  uint32_t stages[FORWARD_LEAD];
+  UNROLL for (uint32_t i = 0; i < FORWARD_LEAD; i++) {
+    mbarrier_wait(smem_add(shared.full, at->next.stage * 8), at->next.parity);
+    stages[i] = at->next.stage;
+    at->next = ring_next(at->next);
   }
-  wgmma_wait(0);
-  release_stage(shared, previous, self->thread);
-  UNROLL for (uint32_t i = 0; i < BLOCKS; i++) wgmma_pin(sums[i], ACCUMULATORS);
-  return ring;
+  wgmma_fence();
+  UNROLL for (uint32_t i = 0; i < FORWARD_LEAD; i++)
+      multiply_stage(shared, self, stages[i], 0, !opens || i != 0, sums);
+  wgmma_commit();
+}
+
+/* The same stages again for block 1. */
+DEV void follow_steps(struct forward_shared shared, const struct consumer *self,
+                      const struct progress *at, uint32_t opens, float *sums) {
+  wgmma_fence();
+  UNROLL for (uint32_t i = 0; i < FORWARD_LEAD; i++) multiply_stage(
+      shared, self, (at->next.stage + FORWARD_STAGES - FORWARD_LEAD + i) % FORWARD_STAGES, 1,
+      !opens || i != 0, sums);
+  wgmma_commit();
+}
+
+/* Multiplies a tile whose first steps are queued for block 0. At its end block 0 is complete, and
+ * the last steps of block 1 are the latest group that runs. Stages are released one step late, so
+ * that the tensor cores always have the next step queued. */
+DEV void multiply(const struct forward_args *args, struct forward_shared shared,
+                  const struct consumer *self, struct progress *at,
+                  float sums[BLOCKS][ACCUMULATORS]) {
+  const uint32_t steps = args->depth_steps - 2 * FORWARD_LEAD;
+  follow_steps(shared, self, at, 1, sums[1]);
+  uint32_t step = 0;
+  do {
+    mbarrier_wait(smem_add(shared.full, at->next.stage * 8), at->next.parity);
+    wgmma_fence();
+    multiply_stage(shared, self, at->next.stage, 0, 1, sums[0]);
+    multiply_stage(shared, self, at->next.stage, 1, 1, sums[1]);
+    wgmma_commit();
+    at->next = ring_next(at->next);
+    wgmma_wait(1);
+    /* What was complete before this step: the opening steps, or the step before. */
+    if (step == 0) {
+      UNROLL for (uint32_t i = 1; i < FORWARD_LEAD; i++) release_held(shared, self, at);
+    }
+    release_held(shared, self, at);
+  } while (++step < steps);
+  lead_steps(shared, self, at, 0, sums[0]);
+  follow_steps(shared, self, at, 0, sums[1]);
+  wgmma_wait(1);
+  release_held(shared, self, at);
 }
 
 /* cap · tanh(a / cap), off by less than 2e-7·cap and 4e-7·|a|: the series near 0, where the
@@ -234,34 +281,32 @@ DEV void keep_target(const float *d, uint32_t below, uint32_t column, uint32_t l
   }
 }
 
-/* Adds one tile of logits, whose first row of W is `first`, to the rows' states. */
+/* Adds a block of a tile of logits, whose first row of W is `first`, to its rows' states. */
 DEV void reduce(const struct forward_args *args, struct forward_shared shared,
-                const struct consumer *self, uint32_t first, float scale,
-                float sums[BLOCKS][ACCUMULATORS], struct row_state rows[BLOCKS][2]) {
+                const struct consumer *self, uint32_t block, uint32_t first, float scale, float *d,
+                struct row_state rows[2]) {
   const uint32_t lane = self->thread % 32;
-  UNROLL for (uint32_t i = 0; i < BLOCKS; i++) {
-    float *d = sums[i];
-    if (args->softcap > 0.0f) {
-      const float inverse_cap = 1.0f / args->softcap;
-      UNROLL for (uint32_t j = 0; j < ACCUMULATORS; j++) d[j] =
-          soft_cap(d[j], args->softcap, inverse_cap);
-    }
-    if (first + FORWARD_TILE_COLS > args->rows) {
-      UNROLL for (uint32_t j = 0; j < ACCUMULATORS; j++) {
-        if (first + j / 4 * 8 + lane % 4 * 2 + j % 2 >= args->rows) d[j] = MINUS_INFINITY;
-      }
-    }
-    const uint32_t row =
-        (self->index * BLOCKS + i) * 64 + self->thread / 32 * 16 + lane / 4; /* of the token tile */
-    const uint32_t column0 = ld_shared_u32(smem_add(shared.columns, row * 4)) - first;
-    const uint32_t column1 = ld_shared_u32(smem_add(shared.columns, row * 4 + 32)) - first;
-    if (warp_ballot(column0 < FORWARD_TILE_COLS || column1 < FORWARD_TILE_COLS)) {
-      keep_target(d, 0, column0, lane, scale, smem_add(shared.logits, row * 4));
-      keep_target(d, 1, column1, lane, scale, smem_add(shared.logits, row * 4 + 32));
-    }
-    add_columns(d, 0, scale, args->wants_entropy, &rows[i][0]);
-    add_columns(d, 1, scale, args->wants_entropy, &rows[i][1]);
+  wgmma_pin(d, ACCUMULATORS);
+  if (args->softcap > 0.0f) {
+    const float inverse_cap = 1.0f / args->softcap;
+    UNROLL for (uint32_t j = 0; j < ACCUMULATORS; j++) d[j] =
+        soft_cap(d[j], args->softcap, inverse_cap);
   }
+  if (first + FORWARD_TILE_COLS > args->rows) {
+    UNROLL for (uint32_t j = 0; j < ACCUMULATORS; j++) {
+      if (first + j / 4 * 8 + lane % 4 * 2 + j % 2 >= args->rows) d[j] = MINUS_INFINITY;
+    }
+  }
+  /* of the token tile */
+  const uint32_t row = (self->index * BLOCKS + block) * 64 + self->thread / 32 * 16 + lane / 4;
+  const uint32_t column0 = ld_shared_u32(smem_add(shared.columns, row * 4)) - first;
+  const uint32_t column1 = ld_shared_u32(smem_add(shared.columns, row * 4 + 32)) - first;
+  if (warp_ballot(column0 < FORWARD_TILE_COLS || column1 < FORWARD_TILE_COLS)) {
+    keep_target(d, 0, column0, lane, scale, smem_add(shared.logits, row * 4));
+    keep_target(d, 1, column1, lane, scale, smem_add(shared.logits, row * 4 + 32));
+  }
+  add_columns(d, 0, scale, args->wants_entropy, &rows[0]);
+  add_columns(d, 1, scale, args->wants_entropy, &rows[1]);
 }
 
 /* ---- Consumers: the end of a unit ---- */
@@ -326,7 +371,7 @@ DEV struct gmem control_word(const struct forward_args *args, uint32_t index) {
 /* u64: half tiles merged, and rows with bad targets in the upper half. One word, so that whoever
  * completes the first half knows the other without any order among the accesses. */
 DEV struct gmem done_word(const struct forward_args *args) {
-  return control_word(args, 4 * FORWARD_GROUP_TILES);
+  return control_word(args, 4 * FORWARD_GROUP_TILES_MAX);
 }
 
 DEV void write_partial(struct gmem to, uint32_t row, struct row_state r) {
@@ -402,7 +447,7 @@ DEV void finish_unit(const struct forward_args *args, struct forward_shared shar
                      struct row_state rows[BLOCKS][2]) {
   const uint32_t barrier = CONSUMER_BARRIER + self->index, lane = self->thread % 32;
   const struct half_tile half = half_tile(args, unit->token_tile, self->index);
-  const struct gmem merged = control_word(args, 2 * FORWARD_GROUP_TILES + half.slot);
+  const struct gmem merged = control_word(args, 2 * FORWARD_GROUP_TILES_MAX + half.slot);
   const struct gmem partial =
       gmem_add(half.partials,
                (uint64_t)(unit->segment * FORWARD_CLUSTER + self->rank) * FORWARD_PARTIAL_BYTES);
@@ -462,9 +507,11 @@ DEV void consume(const struct forward_args *args, struct forward_shared shared,
   const float inverse =
       args->temperature.a ? 1.0f / ld_global_f32(args->temperature) : args->inverse_temperature;
   const float scale = inverse * LOG2_E;
-  struct forward_ring ring = {0, 0};
+  struct progress at = {{0, 0}, 0};
   float sums[BLOCKS][ACCUMULATORS];
-  for (uint32_t index = cluster; index < count; index += clusters) {
+  lead_steps(shared, self, &at, 1, sums[0]);
+  uint32_t index = cluster; /* there are no more clusters than units */
+  do {
     const struct forward_unit unit = forward_schedule_unit(&args->schedule, index);
     const uint32_t token =
         unit.token_tile * FORWARD_TILE_TOKENS + self->index * FORWARD_HALF_TOKENS + self->thread;
@@ -477,12 +524,25 @@ DEV void consume(const struct forward_args *args, struct forward_shared shared,
                   token < args->tokens ? read_target(args, token).column
                                        : (uint32_t)FORWARD_NO_COLUMN);
     bar_sync(CONSUMER_BARRIER + self->index, 128);
-    for (uint32_t pair = unit.first_pair; pair < unit.first_pair + unit.pairs; pair++) {
-      ring = multiply(args, shared, self, ring, sums);
-      reduce(args, shared, self, tile_row(pair, self->rank), scale, sums, rows);
-    }
+    const uint32_t end = unit.first_pair + unit.pairs;
+    uint32_t pair = unit.first_pair;
+    do {
+      const uint32_t row = tile_row(pair, self->rank);
+      multiply(args, shared, self, &at, sums);
+      /* Block 0 is reduced while the last steps of block 1 run, and block 1 while the first steps
+       * of the next tile run for block 0. */
+      reduce(args, shared, self, 0, row, scale, sums[0], rows[0]);
+      wgmma_pin(sums[0], ACCUMULATORS);
+      lead_steps(shared, self, &at, 1, sums[0]);
+      wgmma_wait(1);
+      UNROLL for (uint32_t i = 0; i < FORWARD_LEAD; i++) release_held(shared, self, &at);
+      reduce(args, shared, self, 1, row, scale, sums[1], rows[1]);
+    } while (++pair < end);
     finish_unit(args, shared, self, &unit, scale, rows);
-  }
+    index += clusters;
+  } while (index < count);
+  wgmma_wait(0);
+  wgmma_pin(sums[0], ACCUMULATORS);
 }
 
 DEV void forward_kernel(const struct forward_args *args) {
