@@ -7,6 +7,8 @@
 #   make test       everything that CI runs        make test-full   the long products as well
 #   make test-gpu   on a machine with an NVIDIA GPU and nvcc: the GEMM and every wrapper on the GPU
 #                   and in loom, to the bit; logs in out/
+#   make check      device code in loom, without a GPU: 3 seeds of everything (part of make test)
+#   make check-full the long form, resumable: 200 seeds
 #   make bench      time and memory against bare matrix products
 #   make install PREFIX=/usr/local [DESTDIR=]
 #   make man        manual pages, in $(BUILD)/man  make format      clang-format the sources
@@ -18,7 +20,7 @@ PREFIX ?= /usr/local
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS)
 
 .DEFAULT_GOAL := all
-.PHONY: all run test test-full test-gpu bench install man format clean
+.PHONY: all run test test-full test-gpu check check-full bench install man format clean
 
 all:
 	@scripts/need.sh build
@@ -40,6 +42,12 @@ test-full:
 
 test-gpu:
 	@NO_BENCH=1 BUILD=$(BUILD)-gpu bench/device_gemm.sh
+
+check: all
+	@scripts/check.sh quick $(BUILD)
+
+check-full: all
+	@scripts/check.sh full $(BUILD)
 
 bench: all
 	@scripts/bench.sh $(BUILD)

@@ -4,5 +4,6 @@
 
 int cmd_info(int count, char **arguments);
 int cmd_ce(int count, char **arguments);
+int cmd_check(int count, char **arguments);
 
 #endif

@@ -6,10 +6,6 @@
 #include "base.h"
 #include "commands.h"
 
-static int cmd_later(const char *name) {
-  return complain(EXIT_UNSUPPORTED, "%s: not in this version", name);
-}
-
 static void print_usage(FILE *to) {
   fprintf(to,
           "weft: the loss head of a large language model over a tensor-parallel team\n\n"
@@ -20,7 +16,7 @@ static void print_usage(FILE *to) {
           "  info   what the library found on this machine\n"
           "  ce     linear cross entropy: run, time, verify, read and write files\n"
           "  ep     expert parallelism (not in this version)\n"
-          "  check  device code without a GPU (not in this version)\n\n"
+          "  check  runs device code without a GPU and reports races and missing fences\n\n"
           "data go to stdout, messages to stderr\n"
           "exit: 0 right, 1 wrong result, 2 usage, 3 unsupported here, 4 failure at run time\n");
 }
@@ -42,6 +38,7 @@ int main(int argc, char **argv) {
   }
   if (!strcmp(name, "info")) return cmd_info(argc - 2, argv + 2);
   if (!strcmp(name, "ce")) return cmd_ce(argc - 2, argv + 2);
-  if (!strcmp(name, "ep") || !strcmp(name, "check")) return cmd_later(name);
+  if (!strcmp(name, "check")) return cmd_check(argc - 2, argv + 2);
+  if (!strcmp(name, "ep")) return complain(EXIT_UNSUPPORTED, "ep: not in this version");
   return complain(EXIT_USAGE, "unknown command \"%.80s\"; expected info, ce, ep or check", name);
 }

@@ -69,8 +69,20 @@ static bool parse_value(const option *option, const char *text, error *error) {
 }
 
 bool options_parse(option *options, int options_count, int count, char **arguments, error *error) {
+  return options_parse_words(options, options_count, count, arguments, NULL, 0, NULL, error);
+}
+
+bool options_parse_words(option *options, int options_count, int count, char **arguments,
+                         const char **words, int words_max, int *words_count, error *error) {
   for (int at = 0; at < count; at++) {
     const char *word = arguments[at], *equals = strchr(word, '=');
+    if (words != NULL && word[0] != '-') {
+      if (*words_count == words_max)
+        return error_set(error, "\"%.80s\" is one word too many; expected at most %d", word,
+                         words_max);
+      words[(*words_count)++] = word;
+      continue;
+    }
     const size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
     option *found = NULL;
     for (int i = 0; i < options_count; i++)

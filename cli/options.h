@@ -30,6 +30,10 @@ typedef struct option {
  * and "--flag=value" are taken; of a flag given twice, the last counts. */
 bool options_parse(option *options, int options_count, int count, char **arguments, error *error);
 
+/* The same, and up to words_max words that are no flags go to words[0, *words_count). */
+bool options_parse_words(option *options, int options_count, int count, char **arguments,
+                         const char **words, int words_max, int *words_count, error *error);
+
 /* Prints a line or more for each option on stdout. */
 void options_help(const option *options, int options_count);
 

@@ -25,9 +25,32 @@ if(NOT WEFT_CUDA STREQUAL OFF)
   endif()
 endif()
 
+# weft_nvcc(<out variable> <instance.cu>): a command that compiles an instance into a fat binary, again
+# when a header of it changes; fails on what cmake/nvcc.cmake says. Gives the fat binary's path.
+function(weft_nvcc out source)
+  get_filename_component(source ${source} ABSOLUTE)
+  get_filename_component(name ${source} NAME_WE)
+  string(REGEX MATCH "^(sm90|sm100|smxx)_" prefix ${name})
+  if(NOT prefix)
+    message(FATAL_ERROR "${source}: a device instance is named sm90_, sm100_ or smxx_")
+  endif()
+  set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/device/${name}.fatbin)
+  add_custom_command(
+    OUTPUT ${fatbin}
+    COMMAND ${CMAKE_COMMAND} -P ${WEFT_DEVICE_DIR}/nvcc.cmake -- ${fatbin}.log
+            ${WEFT_NVCC} -fatbin -O3 -std=c++17 ${WEFT_GENCODE_${CMAKE_MATCH_1}}
+            --ptxas-options=-v -I${WEFT_ROOT}/src -I${CMAKE_CURRENT_SOURCE_DIR} -MD -MF ${fatbin}.d -MT ${fatbin}
+            -o ${fatbin} ${source}
+    DEPENDS ${source} ${WEFT_DEVICE_DIR}/nvcc.cmake
+    DEPFILE ${fatbin}.d
+    COMMENT "Device code ${name}"
+    VERBATIM)
+  set_property(GLOBAL APPEND PROPERTY WEFT_NVCC_SOURCES ${source})
+  set(${out} ${fatbin} PARENT_SCOPE)
+endfunction()
+
 # weft_embed_device(<target> <symbol> <instance.cu>...): adds to the target a `struct device_images
-# <symbol>` with the fat binary of each instance. Every instance is compiled by a command of its
-# own, again when a header of it changes.
+# <symbol>` with the fat binary of each instance.
 function(weft_embed_device target symbol)
   set(assembly "")
   set(entries "")
@@ -36,23 +59,8 @@ function(weft_embed_device target symbol)
   set(count 0)
   if(WEFT_HAVE_NVCC)
     foreach(source IN LISTS ARGN)
-      get_filename_component(source ${source} ABSOLUTE)
       get_filename_component(name ${source} NAME_WE)
-      string(REGEX MATCH "^(sm90|sm100|smxx)_" prefix ${name})
-      if(NOT prefix)
-        message(FATAL_ERROR "${source}: a device instance is named sm90_, sm100_ or smxx_")
-      endif()
-      set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/device/${name}.fatbin)
-      add_custom_command(
-        OUTPUT ${fatbin}
-        COMMAND ${CMAKE_COMMAND} -P ${WEFT_DEVICE_DIR}/nvcc.cmake -- ${fatbin}.log
-                ${WEFT_NVCC} -fatbin -O3 -std=c++17 ${WEFT_GENCODE_${CMAKE_MATCH_1}}
-                --ptxas-options=-v -I${WEFT_ROOT}/src -I${CMAKE_CURRENT_SOURCE_DIR} -MD -MF ${fatbin}.d -MT ${fatbin}
-                -o ${fatbin} ${source}
-        DEPENDS ${source} ${WEFT_DEVICE_DIR}/nvcc.cmake
-        DEPFILE ${fatbin}.d
-        COMMENT "Device code ${name}"
-        VERBATIM)
+      weft_nvcc(fatbin ${source})
       list(APPEND fatbins ${fatbin})
       string(APPEND assembly
              "    \".globl ${symbol}_${name}\\n.hidden ${symbol}_${name}\\n.balign 64\\n\"\n"
@@ -92,11 +100,36 @@ endfunction()
 function(weft_add_device_gcc name source)
   get_filename_component(source ${source} ABSOLUTE)
   add_library(${name} OBJECT ${source})
+  set_property(GLOBAL APPEND PROPERTY WEFT_GCC_SOURCES ${source})
   set_source_files_properties(${source} PROPERTIES LANGUAGE C COMPILE_OPTIONS "-x;c")
   target_include_directories(${name} PRIVATE ${WEFT_ROOT}/include ${WEFT_ROOT}/src)
-  target_compile_options(${name} PRIVATE -std=gnu11 -O2 -Wall -Wextra -Wno-psabi)
+  get_filename_component(root ${WEFT_ROOT} ABSOLUTE)
+  target_compile_options(${name} PRIVATE -std=gnu11 -O2 -Wall -Wextra -Wno-psabi -fmacro-prefix-map=${root}/=)
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  if(WEFT_SANITIZE)
+    # Its memory is loom's, which checks each access itself; and these files take a minute each to instrument.
+    target_compile_options(${name} PRIVATE -fno-sanitize=all)
+  endif()
   if(ARGN)
     target_compile_definitions(${name} PRIVATE ${ARGN})
   endif()
+endfunction()
+
+# weft_compile_rest(<instance.cu>...): compiles with nvcc, and as C with gcc, what nothing above has compiled
+# so, as part of the whole build.
+function(weft_compile_rest)
+  get_property(by_nvcc GLOBAL PROPERTY WEFT_NVCC_SOURCES)
+  get_property(by_gcc GLOBAL PROPERTY WEFT_GCC_SOURCES)
+  set(fatbins "")
+  foreach(source IN LISTS ARGN)
+    get_filename_component(name ${source} NAME_WE)
+    if(WEFT_HAVE_NVCC AND NOT source IN_LIST by_nvcc)
+      weft_nvcc(fatbin ${source})
+      list(APPEND fatbins ${fatbin})
+    endif()
+    if(NOT source IN_LIST by_gcc)
+      weft_add_device_gcc(weft_rest_${name} ${source})
+    endif()
+  endforeach()
+  add_custom_target(weft_rest_fatbins ALL DEPENDS ${fatbins})
 endfunction()

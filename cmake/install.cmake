@@ -1,14 +1,14 @@
-# What `make install` puts down besides the program (cli/): header, both libraries, CMake package,
+# What `make install` puts down besides the program (cli/): headers, both libraries and loom, CMake package,
 # weft.pc, manual pages, licence and change log. Everything finds its way from its own place, so that an
 # installed tree can be moved.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS weft weft_static EXPORT weft_targets
+install(TARGETS weft weft_static weft_loom EXPORT weft_targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
-# find_package(weft) gives weft::weft and weft::weft_static.
+# find_package(weft) gives weft::weft, weft::weft_static and weft::weft_loom.
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 install(EXPORT weft_targets NAMESPACE weft:: FILE weft-targets.cmake DESTINATION ${package_dir})
 configure_package_config_file(cmake/weft-config.cmake.in weft-config.cmake

@@ -11,11 +11,13 @@ full=${WEFT_TEST_FULL:-0}
 log=$(mktemp) results=$(mktemp)
 trap 'rm -f "$log" "$results"' EXIT
 
-# Nothing is skipped in silence: where there is device code there must be its compiler.
-if [ -n "$(find src/device -name '*.cu' 2>/dev/null | head -n 1)" ] &&
-  ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
-  echo "make test: src/device has .cu files, and nvcc is not here" >&2
-  exit 1
+# Nothing is skipped in silence: CI demands the compiler of the device code (WEFT_REQUIRE_NVCC=1);
+# elsewhere its absence is said here and counted in the closing lines.
+no_nvcc=0
+if ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
+  no_nvcc=1
+  echo "make test: no nvcc here: device code runs in loom, but is not compiled for GPUs" >&2
+  [ "${WEFT_REQUIRE_NVCC:-0}" = 1 ] && exit 1
 fi
 
 # ThreadSanitizer of gcc 12 can't map its shadow where the kernel places programs at random over
@@ -53,13 +55,14 @@ export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1}
 read -ra flags <<<"${CMAKE_FLAGS:-}"
 run_tree "$build" "plain build" "${flags[@]}"
-run_tree "$build-asan" "AddressSanitizer and UBSan" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+# Without GPU code: the sanitizers see none of it, and a tree without nvcc is to build too.
+run_tree "$build-asan" "AddressSanitizer and UBSan" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_CUDA=OFF \
   -DWEFT_SANITIZE=address,undefined -DWEFT_BUILD_EXAMPLES=OFF "${flags[@]}"
-run_tree "$build-tsan" "ThreadSanitizer" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+run_tree "$build-tsan" "ThreadSanitizer" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_CUDA=OFF \
   -DWEFT_SANITIZE=thread -DWEFT_BUILD_EXAMPLES=OFF "${flags[@]}"
 
 # Each test's line reads "  3/17 Test  #3: name ....   Passed    0.01 sec".
-awk -v seconds="$SECONDS" '
+awk -v seconds="$SECONDS" -v no_nvcc="$no_nvcc" '
   /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: / {
     if (/\*\*\*Skipped/) { skipped++; names = names " " $4 }
     else if (/ Passed +[0-9]/) passed++
@@ -67,6 +70,7 @@ awk -v seconds="$SECONDS" '
   }
   END {
     print ""
+    if (no_nvcc) { skipped++; names = names " device-compile" }
     if (skipped) print skipped " skipped:" names
     print "in " seconds " s"
     print passed + 0 " passed, " failed + 0 " failed"

@@ -203,12 +203,11 @@ const struct loom_protocol *loom_protocol_at(int i);
  * options say. */
 int loom_protocol_run(const struct loom_protocol *protocol, const struct loom_options *options,
                       const struct loom_config *config);
-/* The litmus programs of docs/loom.md. */
+/* What the library brings: the litmus programs of docs/loom.md, the Hopper GEMM in toy sizes, and
+ * the combine forms of docs/fences.md. Each call adds its protocols to the list. */
 void loom_litmus_register(void);
-
-/* `weft check`: argv[0] is the program's name. 0 clean, 1 a finding (or, with --drop-each, a drop
- * that was not found), 2 usage, 4 failure at run time. */
-int loom_check_main(int argc, char **argv);
+void loom_gemm_register(void);
+void loom_combine_register(void);
 
 #ifdef __cplusplus
 }

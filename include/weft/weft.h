@@ -133,8 +133,8 @@ WEFT_API weft_status weft_memory_free(int32_t gpu, void *memory);
 WEFT_API weft_status weft_memory_copy(int32_t gpu, void *to, const void *from, int64_t bytes,
                                       void *stream);
 
-/** Waits until the work of a stream has ended. Errors: UNSUPPORTED, SYSTEM (also of kernels that
- * failed). */
+/** Waits until the work of a stream has ended. What kernels of it failed with comes back here too.
+ * Errors: UNSUPPORTED, SYSTEM. */
 WEFT_API weft_status weft_memory_synchronize(int32_t gpu, void *stream);
 
 /* ---- Teams ---------------------------------------------------------------------------------- */

@@ -21,12 +21,13 @@ int known_arrivals(const struct known *known, clk arrivals) {
                       known->own[K_OBSERVED], arrivals);
 }
 
-/* Strict reading: knowledge about proxies stays in its CTA. Lenient: it follows causality. What an
+/* Strict reading: what a fence made visible to the async proxy stays in its CTA. Lenient: it
+ * follows causality, as alias fences do by the text (8.9.5: anywhere along the path). What an
  * owner's fences cover, and what has executed, always follows. */
 uint32_t pass_mask(int same_cta) {
   const uint32_t all = BIT(KNOWN) - 1;
   if (same_cta || L.config.lenient) return all;
-  return all & ~(BIT(K_ASYNC_GLOBAL) | BIT(K_ASYNC_SHARED) | BIT(K_ALIAS));
+  return all & ~(BIT(K_ASYNC_GLOBAL) | BIT(K_ASYNC_SHARED));
 }
 
 void known_acquire(struct known *known, const struct view *v, uint32_t mask) {

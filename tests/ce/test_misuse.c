@@ -78,7 +78,7 @@ static void configs(void **state) {
   REFUSE(threads, -2, WEFT_ERR_ARGUMENT, "-2");
   REFUSE(x_sharded, 1, WEFT_ERR_UNSUPPORTED, " 1");
   REFUSE(bias, 1, WEFT_ERR_UNSUPPORTED, " 1");
-  REFUSE(reserved, 9, WEFT_ERR_UNSUPPORTED, " 9");
+  REFUSE(device, 9, WEFT_ERR_ARGUMENT, " 9");
   REFUSE(size, 0, WEFT_ERR_ARGUMENT, " 0");
   REFUSE(size, sizeof(weft_ce_config) - 1, WEFT_ERR_ARGUMENT, "config");
   REFUSE(size, (size_t)1 << 40, WEFT_ERR_ARGUMENT, "1099511627776");

@@ -1,5 +1,5 @@
 /* The GEMM kernels that tests and the benchmark run: those of the library, and tiles that were
- * tried beside them. Each variant has an instance file of its name here. Shapes:
+ * tried beside them. Each variant has an instance file of its name, here or there. Shapes:
  * device/gemm/gemm.h. */
 #ifndef WEFT_TESTS_GPU_GEMM_VARIANTS_H
 #define WEFT_TESTS_GPU_GEMM_VARIANTS_H
@@ -11,9 +11,6 @@
 #define SM90_GEMM_DX_256X128     2, 128, 4, 0, 1, 1, 0
 #define SM90_GEMM_DX_256X192     2, 192, 3, 0, 1, 1, 0
 #define SM90_GEMM_DW_128X256     1, 256, 4, 1, 1, 0, 0
-/* Small enough for loom: every kind of load, store and descriptor, few multiplications. */
-#define SM90_GEMM_TOY    1, 128, 2, 0, 0, 0, 0
-#define SM90_GEMM_TOY_MN 2, 64, 2, 1, 1, 1, 1
 
 /* X(name, shape, product): product is logits, dx or dw where the benchmark times it, else none. */
 #define GEMM_VARIANTS(X)                                                                           \

@@ -60,6 +60,14 @@ awk '/^```text$/ { n++; inside = n == 1; next } /^```$/ { inside = 0 } inside' \
   "$source_dir/README.md" >"$work/pc/example.expected"
 diff "$work/pc/example.expected" "$work/pc/example.out"
 
+# loom: its library and header alone.
+# shellcheck disable=SC2046
+"$compiler" -std=c99 -Wall -Wextra -Werror -o "$work/pc/outside_loom" "$here/outside_loom.c" \
+  $(pkg-config --cflags weft) -L"$lib" -lweft_loom -lm
+echo "loom:"
+"$work/pc/outside_loom"
+"$tree/bin/weft" check ep-combine --seeds 2
+
 "$tree/bin/weft" info >"$work/info.out"
 cat "$work/info.out"
 for file in share/man/man1/weft.1 share/man/man3/weft_ce_step.3 share/doc/weft/LICENSE; do

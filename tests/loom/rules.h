@@ -6,7 +6,7 @@
 
 /* good: the form that the rules allow. data, out: 8 KiB; flag, error: zero. */
 struct rules_args {
-  struct gmem data, out, flag, error;
+  struct gmem data, out, flag, error, alias; /* alias: another address of data */
   uint32_t good, rank;
 };
 

@@ -28,6 +28,7 @@
   X(accumulators)                                                                                  \
   X(shuffle)                                                                                       \
   X(neighbours)                                                                                    \
+  X(alias)                                                                                         \
   X(pattern)                                                                                       \
   X(shared_id)                                                                                     \
   X(early)                                                                                         \
@@ -58,6 +59,7 @@ static void begin(const struct loom_config *config, int good) {
   check(loom_begin(config) == 0, "begin", 0, 0);
   args.data.a = loom_alloc(0, 8192);
   args.out.a = loom_alloc(0, 8192);
+  args.alias.a = loom_alias(args.data.a);
   args.flag.a = loom_alloc(0, 64);
   args.error.a = loom_alloc(0, 64);
   args.good = (uint32_t)good;
@@ -143,6 +145,7 @@ static void owners(void) {
     launch(&rules_owner, 0, 2, 0, 0);
     check(loom_run() == 0, "fence in the issuer's CTA", (int)seed, 2);
   }
+  pair(&rules_alias, 2, LOOM_ALIAS_FENCE);
   pair(&rules_owner, 2, LOOM_PROXY_FENCE);
 }
 

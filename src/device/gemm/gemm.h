@@ -22,6 +22,11 @@
   2, 192, 3, 1, 1, 1, 1 /* (X^T * dZ)^T: [tokens, H] and [tokens, V] to [V, H]                     \
                          */
 
+/* Small enough for loom: between them every kind of load, store and descriptor, with few
+ * multiplications. Not part of the library. */
+#define SM90_GEMM_TOY    1, 128, 2, 0, 0, 0, 0
+#define SM90_GEMM_TOY_MN 2, 64, 2, 1, 1, 1, 1
+
 enum {
   GEMM_CLUSTER = 2,
   GEMM_THREADS = 384,      /* a producer warpgroup and two that multiply */

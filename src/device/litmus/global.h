@@ -34,7 +34,9 @@ WEFT_KERNEL(LITMUS(fence_wrong_cta), 32, struct litmus_args, args) {
   if (thread_index() != 0) return;
   if (cta_index() == 1) {
     st_global_u32x4(args.data, splat(7));
+#if !LITMUS_MENDED
     fence_proxy_async_global(writer_side); /* own store; says nothing in the other CTA */
+#endif
     st_u32(release, gpu, args.flag, 1);
   } else {
     mbarrier_init(full_barrier(), 1);
@@ -163,15 +165,22 @@ WEFT_KERNEL(LITMUS(multicast_alias), 32, struct litmus_args, args) {
 WEFT_KERNEL(LITMUS(no_signal), 32, struct litmus_args, args) {
   if (thread_index() != 0) return;
   if (cta_index() == 1) {
+    st_global_u32(args.data, 7);
 #if LITMUS_MENDED
     st_u32(release, gpu, args.flag, 1);
 #endif
   } else {
-    wait_u32_ge(gpu, args.flag, 1, litmus_limit(args.error), 1);
+    if (wait_u32_ge(gpu, args.flag, 1, litmus_limit(args.error), 1))
+      st_global_u32(args.out, ld_global_u32(args.data));
   }
 }
 
 /* Every CTA meets at one barrier; the host launches more CTAs than fit, or as many as fit. */
 WEFT_KERNEL(LITMUS(not_coresident), 32, struct litmus_args, args) {
+  const uint32_t next = (cta_index() + 1) % cta_count();
+  if (thread_index() == 0) st_global_u32(gmem_add(args.data, 4 * cta_index()), 7);
   grid_barrier(args.flag, 1, litmus_limit(args.error), 1);
+  if (thread_index() == 0)
+    st_global_u32(gmem_add(args.out, 4 * cta_index()),
+                  ld_global_u32(gmem_add(args.data, 4 * next)));
 }

@@ -88,7 +88,6 @@ WEFT_KERNEL(LITMUS(wrong_lane_wait), 64, struct litmus_args, args) {
 #endif
   bar_sync(0, 64);
   st_shared_u32x4(mine, splat(2));
-  if (thread_index() == 0) bulk_wait_group(0);
 }
 
 /* wait_group.read says that sources were read, not that the destination is written. */
@@ -138,10 +137,13 @@ WEFT_KERNEL(LITMUS(init_unpublished), 64, struct litmus_args, args) {
 #if LITMUS_MENDED
   bar_sync(0, 64);
 #endif
-  if (thread_index() == 0) mbarrier_arrive(full_barrier());
+  if (thread_index() == 0) {
+    st_shared_u32(stage_base(), 1);
+    mbarrier_arrive(full_barrier());
+  }
   if (thread_index() == 32) {
     mbarrier_wait(full_barrier(), 0);
-    st_global_u32(args.out, 1);
+    st_global_u32(args.out, ld_shared_u32(stage_base()));
   }
 }
 
@@ -152,7 +154,9 @@ WEFT_KERNEL(LITMUS(try_wait_ignored), 64, struct litmus_args, args) {
   if (thread_index() == 0) {
     mbarrier_arrive_expect_tx(full_barrier(), STAGE_BYTES);
     bulk_load(stage_base(), args.data, STAGE_BYTES, full_barrier());
-    mbarrier_wait(full_barrier(), 0);
+#if !LITMUS_MENDED
+    mbarrier_wait(full_barrier(), 0); /* so that the CTA does not exit before the copy ends */
+#endif
   } else if (thread_index() == 32) {
 #if LITMUS_MENDED
     mbarrier_wait(full_barrier(), 0);
@@ -184,6 +188,7 @@ WEFT_KERNEL(LITMUS(parity_alias), 64, struct litmus_args, args) {
   }
   bar_sync(0, 64);
   if (thread_index() == 0) {
+    st_shared_u32(stage_base(), 1);
     mbarrier_arrive(full_barrier());
 #if LITMUS_MENDED
     mbarrier_wait(empty_barrier(), 0);
@@ -191,8 +196,8 @@ WEFT_KERNEL(LITMUS(parity_alias), 64, struct litmus_args, args) {
     mbarrier_arrive(full_barrier());
   } else if (thread_index() == 32) {
     mbarrier_wait(full_barrier(), 0);
+    st_global_u32(args.out, ld_shared_u32(stage_base()));
     mbarrier_arrive(empty_barrier());
-    st_global_u32(args.out, 1);
   }
 }
 
@@ -219,10 +224,11 @@ WEFT_KERNEL(LITMUS(misaligned_bulk), 32, struct litmus_args, args) {
 }
 
 WEFT_KERNEL(LITMUS(short_barrier), 64, struct litmus_args, args) {
+  if (thread_index() == 32) st_shared_u32(stage_base(), 1);
 #if LITMUS_MENDED
   bar_sync(1, 64);
 #else
   bar_sync(1, 96);
 #endif
-  if (thread_index() == 0) st_global_u32(args.out, 1);
+  if (thread_index() == 0) st_global_u32(args.out, ld_shared_u32(stage_base()));
 }

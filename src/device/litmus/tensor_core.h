@@ -50,7 +50,9 @@ WEFT_KERNEL(LITMUS(wgmma_no_wait), 160, struct litmus_args, args) {
 #endif
       if (lane_index() == 0) mbarrier_arrive(empty_barrier());
     }
+#if !LITMUS_MENDED
     wgmma_wait(0);
+#endif
     wgmma_pin(d, 32);
     st_global_f32(gmem_add(args.out, 4 * thread_index()), d[0] + d[31]);
   }

@@ -1,5 +1,9 @@
 /* The three formats of `weft check`. Data go to the given stream; nothing else is printed here. */
-#include "report.h"
+#include "loom_report.h"
+
+#include <weft/loom.h>
+
+#include "ce_options.h"
 
 static void json_string(FILE *out, const char *s) {
   fputc('"', out);
@@ -24,26 +28,26 @@ static void csv_string(FILE *out, const char *s) {
   fputc('"', out);
 }
 
-void report_begin(struct report *r, int seeds, int lenient) {
+void loom_report_begin(struct loom_report *r, int seeds, int lenient) {
   r->rows = 0;
   switch (r->format) {
-  case REPORT_TABLE:
+  case FORMAT_TABLE:
     fprintf(r->out, "# weft check: %d seeds, %s reading of the proxy rules\n", seeds,
             lenient ? "lenient" : "strict");
     fprintf(r->out, "%-34s %-28s %8s %8s %9s  %s\n", "protocol", "dropped", "seeds", "flagged",
             "ms/seed", "verdict");
     break;
-  case REPORT_CSV:
+  case FORMAT_CSV:
     fprintf(r->out, "protocol,dropped,operation,seeds,flagged,ms_per_seed,verdict,finding\n");
     break;
-  case REPORT_JSON:
+  case FORMAT_JSON:
     fprintf(r->out, "{\"op\":\"check\",\"config\":{\"seeds\":%d,\"reading\":\"%s\"},\"results\":[",
             seeds, lenient ? "lenient" : "strict");
     break;
   }
 }
 
-static void row_json(struct report *r, const struct report_row *row) {
+static void row_json(struct loom_report *r, const struct loom_row *row) {
   fprintf(r->out, "%s{\"protocol\":", r->rows ? "," : "");
   json_string(r->out, row->protocol);
   if (row->dropped) {
@@ -64,15 +68,15 @@ static void row_json(struct report *r, const struct report_row *row) {
   fprintf(r->out, "]}");
 }
 
-void report_row(struct report *r, const struct report_row *row) {
+void loom_report_row(struct loom_report *r, const struct loom_row *row) {
   switch (r->format) {
-  case REPORT_TABLE:
+  case FORMAT_TABLE:
     fprintf(r->out, "%-34s %-28s %8d %8d %9.2f  %s\n", row->protocol,
             row->dropped ? row->dropped : "-", row->seeds, row->flagged, row->ms, row->verdict);
     for (int i = 0; i < row->findings; i++)
       fprintf(r->out, "#   in %llu: %s\n", (unsigned long long)row->seen[i], row->text[i]);
     break;
-  case REPORT_CSV:
+  case FORMAT_CSV:
     csv_string(r->out, row->protocol);
     fputc(',', r->out);
     csv_string(r->out, row->dropped ? row->dropped : "");
@@ -84,7 +88,7 @@ void report_row(struct report *r, const struct report_row *row) {
     csv_string(r->out, row->findings ? row->text[0] : "");
     fputc('\n', r->out);
     break;
-  case REPORT_JSON:
+  case FORMAT_JSON:
     row_json(r, row);
     break;
   }
@@ -92,7 +96,38 @@ void report_row(struct report *r, const struct report_row *row) {
   fflush(r->out);
 }
 
-void report_end(struct report *r, int ok) {
-  if (r->format == REPORT_TABLE) fprintf(r->out, "# %s\n", ok ? "right" : "wrong");
-  if (r->format == REPORT_JSON) fprintf(r->out, "],\"ok\":%s}\n", ok ? "true" : "false");
+void loom_report_end(struct loom_report *r, int ok) {
+  if (r->format == FORMAT_TABLE) fprintf(r->out, "# %s\n", ok ? "right" : "wrong");
+  if (r->format == FORMAT_JSON) fprintf(r->out, "],\"ok\":%s}\n", ok ? "true" : "false");
+}
+
+static const char *expected_name(enum loom_expectation e) {
+  return e == LOOM_CLEAN ? "clean" : e == LOOM_FLAGGED ? "flagged" : "flagged once";
+}
+
+void loom_report_list(FILE *out, int format, int lenient) {
+  if (format == FORMAT_CSV) fprintf(out, "protocol,expected,looks_once,ranks,summary\n");
+  if (format == FORMAT_JSON) fprintf(out, "{\"op\":\"check\",\"protocols\":[");
+  for (int i = 0; i < loom_protocol_count(); i++) {
+    const struct loom_protocol *p = loom_protocol_at(i);
+    const char *expected = expected_name(lenient ? p->lenient : p->strict);
+    switch (format) {
+    case FORMAT_CSV:
+      fprintf(out, "%s,%s,%d,%u,", p->name, expected, p->looks_once, p->ranks ? p->ranks : 1);
+      csv_string(out, p->summary);
+      fputc('\n', out);
+      break;
+    case FORMAT_JSON:
+      fprintf(out, "%s{\"protocol\":", i ? "," : "");
+      json_string(out, p->name);
+      fprintf(out, ",\"expected\":\"%s\",\"looks_once\":%s,\"ranks\":%u,\"summary\":", expected,
+              p->looks_once ? "true" : "false", p->ranks ? p->ranks : 1);
+      json_string(out, p->summary);
+      fputc('}', out);
+      break;
+    default:
+      fprintf(out, "%-34s %-13s %s\n", p->name, expected, p->summary);
+    }
+  }
+  if (format == FORMAT_JSON) fprintf(out, "]}\n");
 }

@@ -212,6 +212,19 @@ WEFT_KERNEL(rules_pattern, 32, struct rules_args, args) {
   if (second) st_global_u32(gmem_add(args.out, own), ld_global_u32(gmem_add(args.data, other)));
 }
 
+/* An alias fence counts anywhere along the path: here in the writer's CTA. */
+WEFT_KERNEL(rules_alias, 32, struct rules_args, args) {
+  if (thread_index() != 0) return;
+  if (cta_index() == 1) {
+    st_global_u32(args.alias, 7);
+    if (args.good) fence_proxy_alias(rules_alias_written); /* store -> the load by data */
+    st_u32(release, gpu, args.flag, 1);
+  } else {
+    wait_u32_ge(gpu, args.flag, 1, limit_of(args.error), 1);
+    st_global_u32(args.out, ld_global_u32(args.data));
+  }
+}
+
 /* Two pairs of warps, two named barriers, or one that both use. */
 WEFT_KERNEL(rules_shared_id, 128, struct rules_args, args) {
   const uint32_t pair = thread_index() / 64;
