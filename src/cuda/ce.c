@@ -115,11 +115,7 @@ static weft_status connect(weft_ce_plan *plan) {
 static weft_status check(const weft_ce_plan *plan, weft_ce_args *args, const void *stream) {
   (void)stream;
   const weft_ce_config *c = &plan->config;
-  struct cuda_tensor unused;
-  if (args->tokens > 0) {
-    WEFT__TRY(weft__sm90_operand(plan, "x", args->x, args->tokens, args->x_stride, 1, &unused));
-    WEFT__TRY(weft__sm90_operand(plan, "w", args->w, plan->rows, args->w_stride, 1, &unused));
-  }
+  (void)args;
   if (c->softcap > 0.0f && !(c->softcap >= 1e-30f))
     return weft__fail(WEFT_ERR_UNSUPPORTED,
                       "config.softcap is %g, expected at least 1e-30 on a GPU", (double)c->softcap);

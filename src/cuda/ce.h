@@ -8,6 +8,7 @@
 #define WEFT_CUDA_CE_H
 
 #include "ce/backend.h"
+#include "cuda/backward.h"
 #include "cuda/cuda.h"
 #include "device/ce/forward.h"
 
@@ -33,6 +34,7 @@ typedef struct weft__sm90_ce {
   uint32_t reported;                  /* bad targets that the team has been told of */
   uint64_t timeout_ns;
   struct cuda_kernel forward;
+  struct ce_backward_kernel backward;
   uint32_t clusters; /* of two CTAs that run at once */
 } weft__sm90_ce;
 
@@ -49,8 +51,8 @@ int64_t weft__sm90_units(const weft_ce_machine *machine);
 weft_status weft__sm90_forward_load(weft_ce_plan *plan);
 /* Fills the layout's fields of forward. */
 void weft__sm90_forward_layout(const weft_ce_config *config, weft__sm90_layout *layout);
-/* All of the kernel's arguments but its two tensor maps, and what those are made of. Needs no
- * device. */
+/* All of the kernel's arguments but its two tensor maps, and what those are made of (nothing where
+ * out->by_hand). Needs no device. */
 weft_status weft__sm90_forward_prepare(const weft_ce_plan *plan, const weft_ce_args *args,
                                        struct cuda_tensor tensors[2], struct forward_args *out);
 weft_status weft__sm90_forward(weft_ce_plan *plan, const weft_ce_args *args, cuda_stream stream);

@@ -39,11 +39,16 @@ void weft__sm90_forward_layout(const weft_ce_config *c, weft__sm90_layout *layou
   layout->forward_bytes = (int64_t)parts_of(&s).end;
 }
 
+/* Whether tensor copies can read the rows, of 2-byte elements. */
+static bool is_aligned(const void *address, int64_t stride) {
+  return (uintptr_t)address % 16 == 0 && stride * 2 % 16 == 0;
+}
+
 weft_status weft__sm90_operand(const weft_ce_plan *plan, const char *name, const void *address,
                                int64_t rows, int64_t stride, uint32_t box_rows,
                                struct cuda_tensor *out) {
   const int64_t hidden = plan->config.hidden, row = weft__stride(stride, hidden);
-  if ((uintptr_t)address % 16 != 0 || row * 2 % 16 != 0)
+  if (!is_aligned(address, row))
     return weft__fail(WEFT_ERR_UNSUPPORTED,
                       "args.%s is %p with rows %" PRId64
                       " elements apart, expected 16-byte aligned rows on a GPU",
@@ -89,6 +94,11 @@ static void fill(const weft_ce_plan *plan, const weft_ce_args *args, const parts
   const weft_ce_config *c = &plan->config;
   a->depth_steps = (uint32_t)((c->hidden - 1) / FORWARD_DEPTH_STEP + 1);
   if (a->depth_steps < FORWARD_DEPTH_STEPS_LEAST) a->depth_steps = FORWARD_DEPTH_STEPS_LEAST;
+  a->hidden = (uint32_t)c->hidden;
+  a->x_rows.a = (uint64_t)(uintptr_t)args->x;
+  a->w_rows.a = (uint64_t)(uintptr_t)args->w;
+  a->x_stride_bytes = (uint64_t)weft__stride(args->x_stride, c->hidden) * 2;
+  a->w_stride_bytes = (uint64_t)weft__stride(args->w_stride, c->hidden) * 2;
   a->tokens = (uint32_t)args->tokens;
   a->rows = (uint32_t)plan->rows;
   a->target_is_i32 = c->target_dtype == WEFT_I32;
@@ -118,10 +128,14 @@ weft_status weft__sm90_forward_prepare(const weft_ce_plan *plan, const weft_ce_a
   out->schedule =
       schedule_of(&((const weft__sm90_ce *)plan->state)->layout, args->tokens, plan->rows);
   const parts at = parts_of(&out->schedule);
-  WEFT__TRY(weft__sm90_operand(plan, "x", args->x, args->tokens, args->x_stride,
-                               FORWARD_TILE_TOKENS / FORWARD_CLUSTER, &tensors[0]));
-  WEFT__TRY(weft__sm90_operand(plan, "w", args->w, plan->rows, args->w_stride, FORWARD_TILE_COLS,
-                               &tensors[1]));
+  out->by_hand = !is_aligned(args->x, weft__stride(args->x_stride, plan->config.hidden)) ||
+                 !is_aligned(args->w, weft__stride(args->w_stride, plan->config.hidden));
+  if (!out->by_hand) {
+    WEFT__TRY(weft__sm90_operand(plan, "x", args->x, args->tokens, args->x_stride,
+                                 FORWARD_TILE_TOKENS / FORWARD_CLUSTER, &tensors[0]));
+    WEFT__TRY(weft__sm90_operand(plan, "w", args->w, plan->rows, args->w_stride, FORWARD_TILE_COLS,
+                                 &tensors[1]));
+  }
   fill(plan, args, &at, out);
   return WEFT_OK;
 }
@@ -133,8 +147,10 @@ weft_status weft__sm90_forward(weft_ce_plan *plan, const weft_ce_args *args, cud
   struct cuda_tensor tensors[2];
   if (args->tokens == 0) return WEFT_OK;
   WEFT__TRY(weft__sm90_forward_prepare(plan, args, tensors, &a));
-  WEFT__TRY(weft__cuda_tensor_map_encode(&tensors[0], &a.x));
-  WEFT__TRY(weft__cuda_tensor_map_encode(&tensors[1], &a.w));
+  if (!a.by_hand) {
+    WEFT__TRY(weft__cuda_tensor_map_encode(&tensors[0], &a.x));
+    WEFT__TRY(weft__cuda_tensor_map_encode(&tensors[1], &a.w));
+  }
   WEFT__TRY(weft__cuda_check(
       driver->cuMemsetD8Async(a.control.a, 0, sizeof(struct forward_control), stream),
       "cuMemsetD8Async"));

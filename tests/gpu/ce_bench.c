@@ -15,7 +15,7 @@
 #include "cuda/ce.h"
 #include "gpu.h"
 
-enum { ROUNDS = 7, RESULTS_MAX = 96, SAMPLES = 3 };
+enum { ROUNDS = 5, RESULTS_MAX = 96, SAMPLES = 2 };
 
 extern struct device_images bench_device_images;
 
@@ -25,16 +25,13 @@ struct shape {
 static const struct shape shapes[] = {
     {4096, 4096, 131072}, {8192, 2048, 151936}, {8192, 7168, 129280}, {16384, 4096, 131072}};
 
-/* Tried beside what the library does. */
+/* Tried beside what the library does, in its workspace: no larger than its own. */
 static const struct variant {
-  const char *name, *kernel; /* NULL: the library's */
+  const char *name;
   uint32_t segments, group;
 } variants[] = {
-    {"lead 1", "sm90_forward_lead1", 66, 8},
-    {"33 segments", NULL, 33, 8},
-    {"33 segments, groups of 16", NULL, 33, 16},
-    {"groups of 4", NULL, 66, 4},
-    {"groups of 6", NULL, 66, 6},
+    {"33 segments, groups of 8", 33, 8},
+    {"22 segments, groups of 12", 22, 12},
 };
 
 struct result {
@@ -116,10 +113,6 @@ static struct subject subject(struct bench *b, const char *name, int entropy,
     weft__sm90_ce *state = (weft__sm90_ce *)s.plan->state;
     state->layout.forward_segments = v->segments;
     state->layout.forward_group = v->group;
-    if (v->kernel)
-      gpu_require_status(weft__cuda_kernel_load(&bench_device_images, v->kernel, v->kernel, 0,
-                                                FORWARD_SHARED_BYTES, &state->forward),
-                         v->kernel);
   }
   const weft_ce_args defaults = WEFT_CE_ARGS_INIT;
   s.args = defaults;
@@ -208,7 +201,7 @@ static void check_samples(struct bench *b, struct subject *own) {
   gpu_require(b->driver->cuMemsetD8Async(b->entropy, 0xff, (size_t)m * 4, NULL), "memset");
   time_block(b, own, 1);
   gpu_download(w, b->w, (size_t)(v * h) * 2);
-  const int64_t tokens[SAMPLES] = {0, m / 2 + 131, m - 1};
+  const int64_t tokens[SAMPLES] = {m / 2 + 131, m - 1};
   double worst = 0;
   for (int s = 0; s < SAMPLES; s++) {
     float got[3];
@@ -265,7 +258,6 @@ static void bench_shape(struct bench *b, int try_variants) {
     compare(b, &variant, &cublas);
     gpu_require_status(weft_ce_plan_destroy(variant.plan), "ce_plan_destroy");
   }
-  compare(b, &entropy, &cublas);
   gpu_require_status(weft_ce_plan_destroy(forward.plan), "ce_plan_destroy");
   gpu_require_status(weft_ce_plan_destroy(entropy.plan), "ce_plan_destroy");
   free_inputs(b);
@@ -293,7 +285,7 @@ static int write_json(const struct bench *b, const char *path) {
 }
 
 int main(int argc, char **argv) {
-  struct bench b = {.block_ms = 120};
+  struct bench b = {.block_ms = 100};
   const char *json = NULL;
   int try_variants = 0;
   for (int i = 1; i < argc; i++) {

@@ -15,6 +15,8 @@ const struct forward_case forward_toy_cases[] = {
      .target_dtype = WEFT_I32, .softcap = 20.0f, .temperature = 2.0f, .temperature_ptr = 1},
     {"three groups", .tokens = 600, .hidden = 64, .vocab = 900, .dtype = WEFT_F16,
      .target_dtype = WEFT_I32, .temperature = 0.5f},
+    {"rows of any address", .tokens = 140, .hidden = 71, .vocab = 500, .x_extra = 2,
+     .dtype = WEFT_BF16, .target_dtype = WEFT_I64, .entropy = 1},
 };
 const size_t forward_toy_case_count = sizeof forward_toy_cases / sizeof *forward_toy_cases;
 
@@ -53,6 +55,11 @@ const struct forward_case forward_small_cases[] = {
     {"logits near 1e5", .tokens = 100, .hidden = 64, .vocab = 2048, BF16, .entropy = 1,
      .amplitude = 2e4f, .temperature = 1e3f},
     {"peaked", .tokens = 100, .hidden = 512, .vocab = 3000, BF16, .entropy = 1, .amplitude = 2.0f},
+    {"H = 1", .tokens = 300, .hidden = 1, .vocab = 400, BF16, .entropy = 1},
+    {"H = 7", .tokens = 300, .hidden = 7, .vocab = 4000, F16, .entropy = 1},
+    {"H = 129", .tokens = 2600, .hidden = 129, .vocab = 401, BF16, .entropy = 1},
+    {"only X has odd rows", .tokens = 300, .hidden = 72, .vocab = 400, .x_extra = 1, BF16},
+    {"only W has odd rows", .tokens = 300, .hidden = 72, .vocab = 400, .w_extra = 3, F16},
 };
 const size_t forward_small_case_count = sizeof forward_small_cases / sizeof *forward_small_cases;
 

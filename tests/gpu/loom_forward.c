@@ -67,7 +67,7 @@ static int launch(const struct forward_data *d, const weft_ce_plan *plan,
   struct forward_args a;
   struct cuda_tensor tensors[2];
   if (weft__sm90_forward_prepare(plan, args, tensors, &a) != WEFT_OK) return -1;
-  if (encode(&tensors[0], &a.x) || encode(&tensors[1], &a.w)) return -1;
+  if (!a.by_hand && (encode(&tensors[0], &a.x) || encode(&tensors[1], &a.w))) return -1;
   const uint32_t units = forward_schedule_count(&a.schedule);
   const struct loom_launch run = {
       .kernel = d->c->dtype == WEFT_F16 ? &sm90_ce_forward_f16 : &sm90_ce_forward_bf16,
@@ -98,6 +98,8 @@ static int run(const struct forward_data *d, uint64_t seed, char *why, size_t ro
   args.tokens = m;
   args.x = (void *)(uintptr_t)upload(d->x, d->x_bytes);
   args.w = (void *)(uintptr_t)upload(d->w, d->w_bytes);
+  args.x_stride = d->c->x_extra ? d->c->hidden + d->c->x_extra : 0;
+  args.w_stride = d->c->w_extra ? d->c->hidden + d->c->w_extra : 0;
   args.target = (void *)(uintptr_t)upload(d->target, d->target_bytes);
   if (d->c->temperature != 0) args.temperature = d->c->temperature;
   if (d->c->temperature_ptr)
@@ -135,7 +137,7 @@ cleanup:
 static int is_of_kernel(const struct loom_site *site) {
   const char *file = strrchr(site->file, '/');
   return site->kind != LOOM_KIND_plain && site->hits != 0 &&
-         !strcmp(file ? file + 1 : site->file, "sm90_forward.h");
+         !strncmp(file ? file + 1 : site->file, "sm90_forward", 12);
 }
 
 /* The two instances of the header have each their own sites; those of the first case's are taken.

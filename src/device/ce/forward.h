@@ -49,6 +49,12 @@ struct forward_args {
   struct tensor_map x, w; /* K-major: boxes of 64 of H by 128 tokens (half a tile), by 192 rows */
   struct forward_schedule schedule;
   uint32_t depth_steps; /* of FORWARD_DEPTH_STEP, at least FORWARD_DEPTH_STEPS_LEAST */
+  /* Where rows are not 16-byte aligned: both operands are loaded by ordinary loads, and the maps
+   * are not used. */
+  uint32_t by_hand;
+  uint32_t hidden;
+  struct gmem x_rows, w_rows;
+  uint64_t x_stride_bytes, w_stride_bytes;
   uint32_t tokens;
   uint32_t rows;              /* of W that count */
   uint32_t target_is_i32;     /* else i64 */

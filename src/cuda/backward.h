@@ -1,0 +1,81 @@
+/* Plans and launches the backward kernel: from a call's arguments to workspace, tensor maps,
+ * schedule and grid. It knows device/ce/backward.h and the driver, and nothing of plans or teams.
+ */
+#ifndef WEFT_CUDA_BACKWARD_H
+#define WEFT_CUDA_BACKWARD_H
+
+#include "cuda/cuda.h"
+#include "device/ce/backward.h"
+
+enum { CE_BACKWARD_MAPS = 10 };
+
+/* One call, of at least one token and one row. Addresses of 0 are absent; strides in elements. */
+struct ce_backward_problem {
+  int64_t tokens, hidden, rows; /* rows of W that count */
+  int64_t vocab, vocab_start, ignore_index;
+  cuda_address x, w, target, stats, g_nll, g_entropy, g_lse, temperature_ptr, dx, dw;
+  int64_t x_stride, w_stride, dx_stride, dw_stride;
+  float temperature, softcap;
+  int f16, target_i64, dx_f32, dw_f32, dw_accumulate;
+  cuda_address errors, host_errors; /* as in struct backward_args; host_errors may be 0 */
+  int count_targets;
+  int dx_in_turn; /* the kernel's warpgroups take dX in turn */
+  uint64_t timeout_ns;
+  uint32_t group; /* row tiles that walk the vocabulary together, 0: a good number */
+  cuda_address trace;
+  uint32_t trace_tiles;
+};
+
+/* The workspace: sizes and offsets in bytes, of a call of at most so many tokens. */
+struct ce_backward_layout {
+  uint32_t waves, wave_cols; /* wave_cols in tiles of 384 rows of W */
+  int64_t dz, sums, constants, target_weight, unscale, counters, bytes;
+  int64_t counters_bytes;
+  uint32_t sums_stride;
+};
+
+/* As few waves as `dz_bytes` of dZ allow, and all of one size. Errors: WORKSPACE, where not even
+ * one tile of the vocabulary fits. */
+weft_status weft__ce_backward_layout(int64_t tokens, int64_t hidden, int64_t rows, int64_t dz_bytes,
+                                     struct ce_backward_layout *layout);
+
+/* The same for all of the workspace: as few waves as `bytes` allow. *least gets the fewest bytes
+ * with which there is a layout; where bytes are less, the error is WORKSPACE. */
+weft_status weft__ce_backward_fit(int64_t tokens, int64_t hidden, int64_t rows, int64_t bytes,
+                                  struct ce_backward_layout *layout, int64_t *least);
+
+/* All of `args` but its maps, which are made of `tensors` (weft__ce_backward_maps). Needs no
+ * device. */
+weft_status weft__ce_backward_plan(const struct ce_backward_problem *problem,
+                                   const struct ce_backward_layout *layout, cuda_address workspace,
+                                   struct cuda_tensor tensors[CE_BACKWARD_MAPS],
+                                   struct backward_args *args);
+/* The i-th map of `args`, of tensors[i]. A tensor of rank 0 is not used. */
+struct tensor_map *weft__ce_backward_map(struct backward_args *args, int i);
+
+struct ce_backward_kernel {
+  struct cuda_kernel kernel;
+  uint32_t clusters_max;
+};
+weft_status weft__ce_backward_load(struct device_images *images, const char *name, int device,
+                                   struct ce_backward_kernel *out);
+/* The library's kernel of a dtype. */
+const char *weft__ce_backward_name(int f16);
+
+struct ce_backward_launch {
+  struct backward_args args;
+  struct cuda_launch launch;
+  int64_t counters_bytes;
+};
+weft_status weft__ce_backward_prepare(const struct ce_backward_kernel *kernel,
+                                      const struct ce_backward_problem *problem,
+                                      const struct ce_backward_layout *layout,
+                                      cuda_address workspace, struct ce_backward_launch *out);
+/* Sets the counters to zero and launches. */
+weft_status weft__ce_backward_run(const struct ce_backward_kernel *kernel,
+                                  struct ce_backward_launch *launch, cuda_stream stream);
+/* The same in a launch a phase and wave; the yardstick of the one launch. */
+weft_status weft__ce_backward_run_apart(const struct ce_backward_kernel *kernel,
+                                        struct ce_backward_launch *launch, cuda_stream stream);
+
+#endif

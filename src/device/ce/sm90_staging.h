@@ -1,0 +1,108 @@
+/* Results on their way from a consumer warpgroup's registers to memory: two blocks of shared memory
+ * take turns, filled by the warpgroup and emptied by tensor stores of a warp of their own, the
+ * storer. Knows wgmma's register layout (ptx/wgmma.h) and the swizzle of the tensor stores.
+ *
+ * A block is 64 lines of 128 bytes whose 16-byte pieces are permuted by the line's number, as the
+ * store's swizzle undoes it: no bank conflicts on the way in. */
+#ifndef WEFT_DEVICE_CE_SM90_STAGING_H
+#define WEFT_DEVICE_CE_SM90_STAGING_H
+
+#include "device/ptx/ptx.h"
+
+enum {
+  STAGING_EMPTY = 1, /* barriers 1-4: consumer * 2 + turn */
+  STAGING_FULL = 5,  /* barriers 5-8 */
+  STAGING_OWN = 9,   /* barriers 9-10: the consumer's own */
+  STAGING_THREADS = 128 + 32,
+  STAGING_BLOCK = 8192
+};
+
+/* Either side's view. */
+struct staging {
+  struct smem base; /* of this consumer's two blocks */
+  uint32_t consumer, turn;
+};
+
+DEV struct smem staging_block(const struct staging *s) {
+  return smem_add(s->base, s->turn * STAGING_BLOCK);
+}
+
+/* Consumer: opens the block whose turn it is: its last tensor store has read it. */
+DEV struct smem staging_open(const struct staging *s) {
+  bar_sync(STAGING_EMPTY + s->consumer * 2 + s->turn, STAGING_THREADS);
+  return staging_block(s);
+}
+
+/* Consumer: hands the block over. */
+DEV void staging_close(struct staging *s) {
+  /* Orders this thread's stores to the block before the tensor store that reads it. */
+  fence_proxy_async_shared_cta(backward_staging);
+  bar_arrive(STAGING_FULL + s->consumer * 2 + s->turn, STAGING_THREADS);
+  s->turn ^= 1;
+}
+
+/* Storer, all lanes: gives the block whose turn it is and takes it back filled. The lane that
+ * issues the stores has committed one group a block. */
+DEV struct smem staging_take(const struct staging *s, uint32_t issuer) {
+  if (issuer) bulk_wait_group_read(1);
+  bar_arrive(STAGING_EMPTY + s->consumer * 2 + s->turn, STAGING_THREADS);
+  bar_sync(STAGING_FULL + s->consumer * 2 + s->turn, STAGING_THREADS);
+  return staging_block(s);
+}
+
+DEV struct smem staged(struct smem block, uint32_t line, uint32_t piece) {
+  return smem_add(block, line * 128 + ((piece ^ (line & 7)) << 4));
+}
+
+#ifdef BACKWARD_F16
+#define pack_half2 pack_f16x2
+#else
+#define pack_half2 pack_bf16x2
+#endif
+
+/* 64 rows by 64 columns in 16 bits: lines are rows, or columns where transposed. */
+DEV void stage_half(struct smem block, uint32_t thread, const float *sums, int transposed) {
+  const uint32_t warp = thread / 32, lane = thread % 32;
+  UNROLL for (uint32_t q = 0; q < 4; q++) {
+    const float *d = sums + q * 8;
+    struct u32x4 v;
+    v.x = pack_half2(d[0], d[1]);
+    v.y = pack_half2(d[2], d[3]);
+    v.z = pack_half2(d[4], d[5]);
+    v.w = pack_half2(d[6], d[7]);
+    /* Lane l gives the address of row l % 8 of 8x8 matrix l / 8; matrices 1 and 3 are 8 rows
+     * below 0 and 2, matrices 2 and 3 are 8 columns to the right. */
+    const uint32_t below = (lane / 8) % 2, right = lane / 16, i = lane % 8;
+    if (transposed)
+      stmatrix_x4_trans(staged(block, q * 16 + right * 8 + i, warp * 2 + below), v);
+    else
+      stmatrix_x4(staged(block, warp * 16 + below * 8 + i, q * 2 + right), v);
+  }
+}
+
+/* 64 rows by 32 columns in f32. Transposed: two blocks of 32 lines, for rows 0-31 and 32-63. */
+DEV void stage_f32(struct smem block, uint32_t thread, const float *sums, int transposed) {
+  const uint32_t warp = thread / 32, lane = thread % 32;
+  UNROLL for (uint32_t j = 0; j < 4; j++) {
+    UNROLL for (uint32_t below = 0; below < 2; below++) {
+      const float *d = sums + j * 4 + below * 2;
+      if (transposed) {
+        const struct smem half = smem_add(block, warp / 2 * (STAGING_BLOCK / 2));
+        const uint32_t row = warp % 2 * 16 + below * 8 + lane / 4;
+        UNROLL for (uint32_t e = 0; e < 2; e++) {
+          const uint32_t line = j * 8 + lane % 4 * 2 + e;
+          st_shared_f32(smem_add(staged(half, line, row / 4), row % 4 * 4), d[e]);
+        }
+      } else {
+        struct f32x2 pair;
+        pair.x = d[0];
+        pair.y = d[1];
+        const struct smem piece =
+            staged(block, warp * 16 + below * 8 + lane / 4, j * 2 + lane % 4 / 2);
+        st_shared_f32x2(smem_add(piece, lane % 2 * 8), pair);
+      }
+    }
+  }
+}
+
+#endif
