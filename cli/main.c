@@ -29,12 +29,12 @@ int main(int argc, char **argv) {
   const char *name = argv[1];
   if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
     print_usage(stdout);
-    return EXIT_RIGHT;
+    return end_output(name);
   }
   if (!strcmp(name, "--version")) {
     const int number = weft_version();
     printf("weft %d.%d.%d\n", number / 10000, number / 100 % 100, number % 100);
-    return EXIT_RIGHT;
+    return end_output(name);
   }
   if (!strcmp(name, "info")) return cmd_info(argc - 2, argv + 2);
   if (!strcmp(name, "ce")) return cmd_ce(argc - 2, argv + 2);

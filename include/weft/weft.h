@@ -144,7 +144,7 @@ typedef struct weft_comm weft_comm;
 
 typedef struct weft_world_config {
   size_t size;
-  int64_t ranks; /* at least 1 */
+  int64_t ranks; /* at least 1; in one process at most 512 */
   int64_t hosts; /* hosts that the ranks stand for, in blocks of ranks / hosts; divides ranks */
   int64_t arena_bytes; /* symmetric memory of each rank; 0 on CPUs: taken as plans need it */
   int64_t timeout_ms;  /* how long a rank waits for a peer; 0: WEFT_TIMEOUT_MS, else ten minutes */
@@ -313,7 +313,7 @@ typedef struct weft_ce_config {
   int64_t workspace_budget; /* bytes that local + symmetric workspace may take; 0: the default */
   void *workspace;          /* the local part from the caller (64-byte aligned), or NULL: owned */
   int64_t workspace_bytes;  /* size of `workspace` */
-  float softcap;            /* cap > 0, or 0: none */
+  float softcap;            /* cap > 0, a normal number; or 0: none */
   int32_t wants;            /* WEFT_CE_ENTROPY | WEFT_CE_DX | WEFT_CE_DW | WEFT_CE_STEP */
   int32_t dtype;            /* of X and W: WEFT_F32, WEFT_BF16, WEFT_F16 */
   int32_t w_dtype;          /* DEFAULT: as dtype; any other is unsupported now */
@@ -401,7 +401,8 @@ WEFT_API weft_status weft_ce_plan_async_error(weft_ce_plan *plan, weft_async_err
 WEFT_API weft_status weft_ce_plan_destroy(weft_ce_plan *plan);
 
 /* Arguments of one call; each function below says which it reads. A stride of 0 means contiguous
- * rows. M = tokens, H, V_local from the config. Outputs must not overlap inputs or each other. */
+ * rows. M = tokens, H, V_local from the config. Outputs must not overlap inputs or each
+ * other, and nothing the workspace. */
 typedef struct weft_ce_args {
   size_t size;
   int64_t tokens;               /* M ≤ max_tokens, the same on all ranks */
@@ -410,7 +411,7 @@ typedef struct weft_ce_args {
   const void *w;                /* [V_local, H] */
   int64_t w_stride;             /* ≥ H */
   const void *target;           /* [M] global vocabulary ids, the same on all ranks */
-  float temperature;            /* T > 0 */
+  float temperature;            /* T > 0, a normal number */
   int32_t dw_accumulate;        /* 1: add to what dw holds; 0: overwrite */
   const float *temperature_ptr; /* if not NULL, T is read from here (GPU: device memory) */
   const float *g_nll;           /* [M] upstream gradients; NULL counts as 0 */

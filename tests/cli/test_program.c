@@ -37,14 +37,15 @@ static const char *in_folder(const char *name) {
   return path;
 }
 
-/* Runs the program on the words of `line`, fills out and err, and returns its exit code. */
-static int run(const char *line) {
+/* Runs the program on the words of `line`, its stdout going to `out_path`; fills err, and returns
+ * its exit code. */
+static int run_to(const char *line, const char *out_path) {
   char copy[2000], *words[MOST_WORDS] = {(char *)program};
   snprintf(copy, sizeof copy, "%s", line);
   int count = 1;
   for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
     words[count++] = word;
-  const char *out_path = in_folder("stdout"), *err_path = in_folder("stderr");
+  const char *err_path = in_folder("stderr");
   const pid_t child = fork();
   if (child == 0) {
     const int to = open(out_path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
@@ -55,10 +56,17 @@ static int run(const char *line) {
   }
   int status = 0;
   assert_int_equal(waitpid(child, &status, 0), child);
-  slurp(out_path, out);
   slurp(err_path, err);
   if (!WIFEXITED(status)) fail_msg("%s: signal %d\n%s", line, WTERMSIG(status), err);
   return WEXITSTATUS(status);
+}
+
+/* The same with stdout in `out`. */
+static int run(const char *line) {
+  const char *out_path = in_folder("stdout");
+  const int code = run_to(line, out_path);
+  slurp(out_path, out);
+  return code;
 }
 
 static void expect(const char *line, int code) {
@@ -120,6 +128,25 @@ static void exit_codes(void **state) {
       assert_string_equal(err, "");
     else
       assert_string_equal(out, "");
+  }
+}
+
+/* A full disk below stdout is a failure, whatever was to be printed. */
+static void full_disk(void **state) {
+  (void)state;
+  static const char *const lines[] = {"--help",
+                                      "--version",
+                                      "info",
+                                      "info --help",
+                                      "info --format json",
+                                      "ce --help",
+                                      "ce --plan",
+                                      "ce --tokens 4 --hidden 4 --vocab 4 --iters 1"};
+  if (access("/dev/full", W_OK) != 0) skip();
+  for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+    const int code = run_to(lines[i], "/dev/full");
+    if (code != 4 || strstr(err, "cannot write to stdout") == NULL)
+      fail_msg("weft %s > /dev/full: exit %d, \"%s\"", lines[i], code, err);
   }
 }
 
@@ -455,9 +482,9 @@ int main(int argc, char **argv) {
   program = right_program = argv[1];
   faulty_program = argv[2];
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(exit_codes),  cmocka_unit_test(info),       cmocka_unit_test(verified),
-      cmocka_unit_test(formats),     cmocka_unit_test(edges),      cmocka_unit_test(plans),
-      cmocka_unit_test(files),       cmocka_unit_test(repeatable), cmocka_unit_test(faults),
-      cmocka_unit_test(ep_verified), cmocka_unit_test(ep_faults)};
+      cmocka_unit_test(exit_codes), cmocka_unit_test(full_disk),   cmocka_unit_test(info),
+      cmocka_unit_test(verified),   cmocka_unit_test(formats),     cmocka_unit_test(edges),
+      cmocka_unit_test(plans),      cmocka_unit_test(files),       cmocka_unit_test(repeatable),
+      cmocka_unit_test(faults),     cmocka_unit_test(ep_verified), cmocka_unit_test(ep_faults)};
   return cmocka_run_group_tests(tests, NULL, clean);
 }
