@@ -24,6 +24,11 @@ int complain(int code, const char *format, ...) {
   return code;
 }
 
+int end_output(const char *command) {
+  if (fflush(stdout) == 0 && !ferror(stdout)) return EXIT_RIGHT;
+  return complain(EXIT_FAILED, "%s: cannot write to stdout", command);
+}
+
 bool multiply(int64_t a, int64_t b, int64_t *out) {
   return a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, out);
 }

@@ -23,6 +23,10 @@ typedef struct error {
 /* Sets the words (printf format) and returns false. */
 bool error_set(error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The exit code of a command that has printed all it has to say: EXIT_FAILED, with a message, where
+ * stdout did not take it (a full disk). */
+int end_output(const char *command);
+
 /* Prints "weft: …" on stderr and returns `code`. */
 int complain(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

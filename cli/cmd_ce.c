@@ -200,7 +200,7 @@ int cmd_ce(int count, char **arguments) {
     return complain(EXIT_USAGE, "ce: %s", error.text);
   if (options.help) {
     ce_options_help();
-    return EXIT_RIGHT;
+    return end_output("ce");
   }
   const int code = run_ce(&options, &error);
   return code == EXIT_RIGHT ? code : complain(code, "ce: %s", error.text);

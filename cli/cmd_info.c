@@ -87,7 +87,7 @@ int cmd_info(int count, char **arguments) {
   if (help) {
     printf("weft info: what the library found on this machine.\n\nusage: weft info [flags]\n\n");
     options_help(options, 2);
-    return EXIT_RIGHT;
+    return end_output("info");
   }
   weft_system_info info = WEFT_SYSTEM_INFO_INIT;
   if (weft_system_info_get(&info) != WEFT_OK)
@@ -98,6 +98,5 @@ int cmd_info(int count, char **arguments) {
     print_json(version, &info);
   else
     print_rows(version, &info, format == FORMAT_CSV);
-  if (fflush(stdout) != 0) return complain(EXIT_FAILED, "info: cannot write to stdout");
-  return EXIT_RIGHT;
+  return end_output("info");
 }

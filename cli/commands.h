@@ -4,6 +4,7 @@
 
 int cmd_info(int count, char **arguments);
 int cmd_ce(int count, char **arguments);
+int cmd_ep(int count, char **arguments);
 int cmd_check(int count, char **arguments);
 
 #endif

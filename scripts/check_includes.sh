@@ -6,7 +6,7 @@ set -eu
 cd "${1:-$(dirname "$0")/..}"
 
 # folder: what it may include besides itself, whole folders or single files. "api" is
-# <weft/weft.h>. Folders under src/ see each other as "folder/file.h"; what stands outside src/ sees
+# <weft/weft.h> and <weft/loom.h>. Folders under src/ see each other as "folder/file.h"; what stands outside src/ sees
 # the public API alone. An operation states in one header what a backend must offer; that header is
 # all that a backend sees of it, and the operation sees no backend. Files of src/ itself stand above
 # all layers. (Compiled by gcc, src/device/ptx runs on loom, whose declarations it then includes.)

@@ -35,9 +35,11 @@ options() {
 }
 options ce >"$out/ce"
 options check >"$out/check"
+options ep >"$out/ep"
 options info >"$out/info"
 sed -e "s/@VERSION@/$version/" -e "/@CE_OPTIONS@/{r $out/ce
 d}" -e "/@CHECK_OPTIONS@/{r $out/check
+d}" -e "/@EP_OPTIONS@/{r $out/ep
 d}" -e "/@INFO_OPTIONS@/{r $out/info
 d}" "$source_dir/docs/weft.1.in" >"$out/man1/weft.1"
-rm "$out/ce" "$out/check" "$out/info"
+rm "$out/ce" "$out/ep" "$out/check" "$out/info"

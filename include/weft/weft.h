@@ -1,4 +1,4 @@
-/* weft: the loss head of a large language model over a tensor-parallel team.
+/* weft: the loss head and the expert exchange of a large language model, over a team of ranks.
  *
  * This header is the whole public API. It is C99, compiles as C++ too, and includes nothing of
  * CUDA: a stream is a void pointer, and NULL on CPUs.
@@ -144,7 +144,7 @@ typedef struct weft_comm weft_comm;
 
 typedef struct weft_world_config {
   size_t size;
-  int64_t ranks; /* at least 1 */
+  int64_t ranks; /* at least 1; in one process at most 512 */
   int64_t hosts; /* hosts that the ranks stand for, in blocks of ranks / hosts; divides ranks */
   int64_t arena_bytes; /* symmetric memory of each rank; 0 on CPUs: taken as plans need it */
   int64_t timeout_ms;  /* how long a rank waits for a peer; 0: WEFT_TIMEOUT_MS, else ten minutes */
@@ -284,7 +284,8 @@ typedef enum weft_dtype {
   WEFT_BF16 = 2,
   WEFT_F16 = 3,
   WEFT_I32 = 4,
-  WEFT_I64 = 5
+  WEFT_I64 = 5,
+  WEFT_E4M3 = 6 /* 8 bits: sign, 4 of exponent (bias 7), 3 of fraction; no infinity, most 448 */
 } weft_dtype;
 
 typedef enum weft_dx_mode {
@@ -312,7 +313,7 @@ typedef struct weft_ce_config {
   int64_t workspace_budget; /* bytes that local + symmetric workspace may take; 0: the default */
   void *workspace;          /* the local part from the caller (64-byte aligned), or NULL: owned */
   int64_t workspace_bytes;  /* size of `workspace` */
-  float softcap;            /* cap > 0, or 0: none */
+  float softcap;            /* cap > 0, a normal number; or 0: none */
   int32_t wants;            /* WEFT_CE_ENTROPY | WEFT_CE_DX | WEFT_CE_DW | WEFT_CE_STEP */
   int32_t dtype;            /* of X and W: WEFT_F32, WEFT_BF16, WEFT_F16 */
   int32_t w_dtype;          /* DEFAULT: as dtype; any other is unsupported now */
@@ -400,7 +401,8 @@ WEFT_API weft_status weft_ce_plan_async_error(weft_ce_plan *plan, weft_async_err
 WEFT_API weft_status weft_ce_plan_destroy(weft_ce_plan *plan);
 
 /* Arguments of one call; each function below says which it reads. A stride of 0 means contiguous
- * rows. M = tokens, H, V_local from the config. Outputs must not overlap inputs or each other. */
+ * rows. M = tokens, H, V_local from the config. Outputs must not overlap inputs or each
+ * other, and nothing the workspace. */
 typedef struct weft_ce_args {
   size_t size;
   int64_t tokens;               /* M ≤ max_tokens, the same on all ranks */
@@ -409,7 +411,7 @@ typedef struct weft_ce_args {
   const void *w;                /* [V_local, H] */
   int64_t w_stride;             /* ≥ H */
   const void *target;           /* [M] global vocabulary ids, the same on all ranks */
-  float temperature;            /* T > 0 */
+  float temperature;            /* T > 0, a normal number */
   int32_t dw_accumulate;        /* 1: add to what dw holds; 0: overwrite */
   const float *temperature_ptr; /* if not NULL, T is read from here (GPU: device memory) */
   const float *g_nll;           /* [M] upstream gradients; NULL counts as 0 */
@@ -451,6 +453,243 @@ WEFT_API weft_status weft_ce_backward(weft_ce_plan *plan, const weft_ce_args *ar
  * but stats; writes what both write. The plan must want WEFT_CE_STEP. Collective; stream and errors
  * as weft_ce_forward(). */
 WEFT_API weft_status weft_ce_step(weft_ce_plan *plan, const weft_ce_args *args, void *stream);
+
+/* ---- ep: expert parallelism ------------------------------------------------------------------ */
+
+/* Dispatch sends each token's row to the ranks that hold its experts; combine brings the experts'
+ * rows back and sums them by weight. R ranks hold E experts, rank r those from r·L on, L = E / R.
+ *   x [n, H] bf16, 0 ≤ n ≤ tokens_max, n different on each rank
+ *   topk_idx [n, K]: experts of the whole team, or −1 for none; no expert twice in a token
+ * A rank receives a row for each of its experts that a token of any rank names, in the order
+ * (expert, source rank, token), in one of two layouts:
+ *   slab [L, R·tokens_max, H]: an expert's rows begin at row expert·R·tokens_max
+ *   packed [rows_max, H]: an expert's rows begin at the end of the expert before, rounded up to a
+ *   multiple of `alignment`
+ * Rows that nothing was received for are not written. With reuse, the rows of a rank that was
+ * masked in the meantime are 0.
+ *
+ * As E4M3 a row has a scale for each 128 channels (the last block may be shorter). With a the
+ * largest |x| of the block, at least 1e-4: scale = a / 448, rounded up to a power of two where that
+ * is asked for; code = x · (1 / scale), in f32, rounded to nearest even, at most 448 in size. A
+ * block that holds an infinity or a NaN has NaN for its scale and all its codes.
+ *   row-major [rows, B] with B = ⌈H / 128⌉, or column-major [B, scale_stride] (slab: that for each
+ *   expert); packed UE8M0 takes B = ⌈⌈H / 128⌉ / 4⌉ words, block 4·w + i in byte i of word w, 0
+ *   beyond the last block, 255 for NaN
+ *
+ * Combine: out [n, H] bf16 = Σ w·y in top-k order, each step a fused multiply-add in f32, from 0;
+ * slots of −1 and of masked ranks are skipped.
+ *
+ * Backward: the gradient of dispatch's x is a combine without weights, and that of its topk_weights
+ * comes with it (row_gradient to weight_gradient); the gradient of combine's y is a dispatch on the
+ * same handle (reuse), times the received weight.
+ */
+
+typedef enum weft_ep_layout { WEFT_EP_SLAB = 0, WEFT_EP_PACKED = 1 } weft_ep_layout;
+
+typedef enum weft_ep_scale {
+  WEFT_EP_SCALE_F32 = 0,  /* f32 */
+  WEFT_EP_SCALE_POW2 = 1, /* f32, rounded up to a power of two */
+  WEFT_EP_SCALE_UE8M0 = 2 /* the power of two's exponent + 127, four to a 32-bit word */
+} weft_ep_scale;
+
+typedef enum weft_ep_order { WEFT_EP_ROW_MAJOR = 0, WEFT_EP_COLUMN_MAJOR = 1 } weft_ep_order;
+
+typedef struct weft_ep_config {
+  size_t size;
+  int64_t tokens_max;      /* largest n of any rank and call, 0 to 8192 */
+  int64_t hidden;          /* H, a multiple of 8 */
+  int64_t experts;         /* E of the whole team, a multiple of the ranks, at most 65536 */
+  int64_t topk;            /* K, 1 to 32 */
+  int64_t timeout_ms;      /* how long a call waits for a peer; 0: the team's */
+  void *workspace;         /* the local part from the caller (64-byte aligned), or NULL: owned */
+  int64_t workspace_bytes; /* size of `workspace` */
+  int32_t dtype;           /* of received rows: WEFT_BF16, or WEFT_E4M3 */
+  int32_t layout;          /* weft_ep_layout */
+  int32_t alignment;       /* PACKED: of each expert's first row, 1 to 4096; SLAB: 1 */
+  int32_t scale_format;    /* weft_ep_scale, of E4M3 */
+  int32_t scale_order;     /* weft_ep_order */
+  int32_t topk_dtype;      /* WEFT_I64 or WEFT_I32 */
+  int32_t masking;         /* 1: a rank that does not come in time is left out from then on;
+                              0: it is an error */
+  int32_t zero_copy;       /* 1: the plan has a buffer for combine's input */
+  int32_t max_sms;         /* GPU: SMs a call may take, 0: all */
+  int32_t device;          /* weft_device; AUTO: the team's, or the CPU without a team */
+} weft_ep_config;
+
+#define WEFT_EP_CONFIG_INIT                                                                        \
+  {                                                                                                \
+    sizeof(weft_ep_config), 0, 0, 0, 1, 0, NULL, 0, WEFT_BF16, WEFT_EP_SLAB, 1, WEFT_EP_SCALE_F32, \
+        WEFT_EP_ROW_MAJOR, WEFT_I64, 0, 0, 0, WEFT_DEVICE_AUTO                                     \
+  }
+
+typedef struct weft_ep_plan weft_ep_plan;
+
+/** Makes a plan. Collective over `comm`, whose ranks' configs are compared: a mismatch is
+ * WEFT_ERR_MISMATCH on every rank. `comm` may be NULL: one rank without a team. The plan must not
+ * outlive the team. Masking needs ranks of one process. Errors: ARGUMENT, UNSUPPORTED, MEMORY,
+ * WORKSPACE, MISMATCH, PEER, TIMEOUT, ABORTED. */
+WEFT_API weft_status weft_ep_plan_create(weft_comm *comm, const weft_ep_config *config,
+                                         weft_ep_plan **plan);
+
+/* The machine a plan is asked for when none is at hand. */
+typedef struct weft_ep_machine {
+  size_t size;
+  const char *arch; /* "cpu", "sm90", "sm100" */
+  int64_t ranks;
+  int64_t hosts;
+  int32_t peer_memory; /* 1: ranks can load each other's memory (one process); 0: they exchange */
+  int32_t reserved;    /* 0 */
+} weft_ep_machine;
+
+#define WEFT_EP_MACHINE_INIT                                                                       \
+  { sizeof(weft_ep_machine), "cpu", 1, 1, 1, 0 }
+
+typedef struct weft_ep_plan_info {
+  size_t size;
+  int64_t local_bytes;     /* workspace that the caller may supply */
+  int64_t symmetric_bytes; /* workspace that peers read, from the team's arena */
+  int64_t handle_bytes;    /* memory of each handle */
+  int64_t experts_local;   /* L */
+  int64_t rows_max;        /* rows of a receive array: slab L·R·tokens_max; packed: of the worst
+                              case, every token of every rank to as many experts here as it may */
+  int64_t scale_stride;    /* 32-bit elements from a row (column-major: a column) of scales to the
+                              next; a column's is a multiple of 4. 0 for bf16 */
+  int64_t recv_bytes;      /* of recv_x */
+  int64_t scale_bytes;     /* of recv_scales */
+  int64_t buffer_bytes;    /* of the buffer for combine's input, 0 without zero_copy */
+  char text[256];          /* the plan in a sentence */
+} weft_ep_plan_info;
+
+#define WEFT_EP_PLAN_INFO_INIT                                                                     \
+  {                                                                                                \
+    sizeof(weft_ep_plan_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, {                                        \
+      0                                                                                            \
+    }                                                                                              \
+  }
+
+/** Plans without making anything: exact workspace and the sizes of receive arrays. Needs no device.
+ * Not collective. Errors: as weft_ep_plan_create() for what one rank can see. */
+WEFT_API weft_status weft_ep_plan_query(const weft_ep_config *config,
+                                        const weft_ep_machine *machine, weft_ep_plan_info *info);
+
+/** The same for a plan that exists. */
+WEFT_API weft_status weft_ep_plan_info_get(const weft_ep_plan *plan, weft_ep_plan_info *info);
+
+/** Releases a plan. Not collective; its last call must have ended on every rank that is not masked.
+ * Errors: BUSY (handles of the plan are alive, or a call is running). NULL is allowed. */
+WEFT_API weft_status weft_ep_plan_destroy(weft_ep_plan *plan);
+
+/** The plan's buffer for combine's input: rows_max rows of H bf16, which peers load without a copy.
+ * Errors: UNSUPPORTED (the config has no zero_copy). */
+WEFT_API weft_status weft_ep_combine_buffer(weft_ep_plan *plan, void **buffer);
+
+/* Which rows went where: filled by a dispatch, read by combines and by dispatches of the same
+ * routing. Belongs to the caller, who may have any number of them. */
+typedef struct weft_ep_handle weft_ep_handle;
+
+/** Makes a handle of a plan. Not collective; the ranks use their handles in the same order. Errors:
+ * ARGUMENT, MEMORY. */
+WEFT_API weft_status weft_ep_handle_create(weft_ep_plan *plan, weft_ep_handle **handle);
+
+/** Releases a handle and the routing that it holds. Not collective. NULL is allowed. Errors: BUSY
+ * (an operation of it is in flight). */
+WEFT_API weft_status weft_ep_handle_destroy(weft_ep_handle *handle);
+
+/* Arguments of a dispatch. The send half reads the first group, which is free again when it
+ * returns; the receive half writes the second, of which all but recv_x may be NULL (as E4M3,
+ * recv_scales too must be given). */
+typedef struct weft_ep_dispatch_args {
+  size_t size;
+  int64_t tokens;            /* n; with reuse, that of the handle */
+  const void *x;             /* [n, H] bf16 */
+  int64_t x_stride;          /* ≥ H, 0: contiguous */
+  const void *topk_idx;      /* [n, K]; not read with reuse */
+  const float *topk_weights; /* [n, K], for recv_weights; NULL: all 1 */
+  int32_t reuse;             /* 1: the routing that the handle has */
+  int32_t reserved;          /* 0 */
+  void *recv_x;              /* rows of H, bf16 or E4M3 */
+  void *recv_scales;         /* f32 or 32-bit words, as the config says */
+  float *recv_weights;       /* a row each: the weight of its token for its expert */
+  int64_t *counts;           /* [L] rows of each expert */
+  int64_t *offsets;          /* [L + 1] first row of each expert; the last: where the next would
+                                begin */
+  int64_t *source_counts;    /* [L, R] rows of each expert from each rank */
+} weft_ep_dispatch_args;
+
+#define WEFT_EP_DISPATCH_ARGS_INIT                                                                 \
+  {                                                                                                \
+    sizeof(weft_ep_dispatch_args), 0, NULL, 0, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL,     \
+        NULL                                                                                       \
+  }
+
+/** Sends and receives rows; the handle then holds the routing. Collective over the plan's team.
+ * CPU: `stream` is NULL, results are there on return. One call of a plan runs at a time; two
+ * operations may be in flight, sent and not yet received. Where a rank refuses its arguments, the
+ * others get PEER; where ranks call different things, all get MISMATCH. After TIMEOUT the team's
+ * state is sticky until weft_comm_reset(), which also drops operations in flight and clears masks.
+ * Errors: ARGUMENT, MISMATCH, PEER, TIMEOUT (names the rank), ABORTED, BUSY. */
+WEFT_API weft_status weft_ep_dispatch(weft_ep_handle *handle, const weft_ep_dispatch_args *args,
+                                      void *stream);
+
+/** The send half. Ranks of one process don't wait here, but for peers that still read what was sent
+ * two operations before; in a world over the caller's exchange the ranks meet here. A third
+ * operation in flight is BUSY. Collective; errors as weft_ep_dispatch(). */
+WEFT_API weft_status weft_ep_dispatch_send(weft_ep_handle *handle,
+                                           const weft_ep_dispatch_args *args, void *stream);
+
+/** The receive half. Receive halves may come in another order than their send halves, the same on
+ * all ranks. ARGUMENT leaves the operation in flight; any other error ends it. Collective; errors
+ * as weft_ep_dispatch(). */
+WEFT_API weft_status weft_ep_dispatch_receive(weft_ep_handle *handle,
+                                              const weft_ep_dispatch_args *args, void *stream);
+
+/* Arguments of a combine. The send half reads the first group, which must stay as it is until the
+ * receive half has returned; the receive half reads and writes the second. */
+typedef struct weft_ep_combine_args {
+  size_t size;
+  const void *y;             /* rows of H bf16, in the places where dispatch put them */
+  const float *row_gradient; /* a row each, or NULL: values that go back to the slot (token, k) that
+                                the row came from */
+  const float *topk_weights; /* [n, K], or NULL: all 1 */
+  void *out;                 /* [n, H] bf16 */
+  int64_t out_stride;        /* ≥ H, 0: contiguous */
+  float *weight_gradient;    /* [n, K], or NULL: row_gradient by slot; 0 for what was skipped or not
+                                given */
+} weft_ep_combine_args;
+
+#define WEFT_EP_COMBINE_ARGS_INIT                                                                  \
+  { sizeof(weft_ep_combine_args), NULL, NULL, NULL, NULL, 0, NULL }
+
+/** Brings rows back and sums them; may be called again and again on a handle that has a routing.
+ * Collective; stream, flight and errors as weft_ep_dispatch(). */
+WEFT_API weft_status weft_ep_combine(weft_ep_handle *handle, const weft_ep_combine_args *args,
+                                     void *stream);
+
+/** The send half: shows y to the peers. Waiting, flight and errors as weft_ep_dispatch_send(). */
+WEFT_API weft_status weft_ep_combine_send(weft_ep_handle *handle, const weft_ep_combine_args *args,
+                                          void *stream);
+
+/** The receive half; as weft_ep_dispatch_receive(). It returns when no peer reads y any more. */
+WEFT_API weft_status weft_ep_combine_receive(weft_ep_handle *handle,
+                                             const weft_ep_combine_args *args, void *stream);
+
+/** Which ranks are masked for this rank: mask[r] is 1 for a rank that is left out since it did not
+ * come in time, else 0. `ranks` is the team's, [ranks] the size of `mask`. Not collective. */
+WEFT_API weft_status weft_ep_mask_get(weft_ep_plan *plan, int32_t *mask, int64_t ranks);
+
+/* Sums since the plan was made or the last reset of them. Arrays are the caller's, or NULL. */
+typedef struct weft_ep_stats {
+  size_t size;
+  int64_t dispatches, combines; /* received without an error */
+  int64_t *expert_rows;         /* [L] rows received by dispatches */
+  double *wait_ms;              /* [R] time that receive halves waited for each rank */
+} weft_ep_stats;
+
+#define WEFT_EP_STATS_INIT                                                                         \
+  { sizeof(weft_ep_stats), 0, 0, NULL, NULL }
+
+/** Tells the statistics, and sets them to 0 where `reset` is not 0. Not collective. */
+WEFT_API weft_status weft_ep_stats_get(weft_ep_plan *plan, weft_ep_stats *stats, int32_t reset);
 
 #ifdef __cplusplus
 }

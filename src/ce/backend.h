@@ -3,6 +3,7 @@
 #ifndef WEFT_CE_BACKEND_H
 #define WEFT_CE_BACKEND_H
 
+#include <float.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <weft/weft.h>
@@ -53,6 +54,12 @@ extern const weft__ce_backend weft__ce_cpu, weft__ce_sm90;
 
 /* Bytes of an element; 0 for what is no dtype. */
 int64_t weft__dtype_bytes(int dtype);
+
+/* Whether logits may be divided by `value` (a temperature, a cap): the reciprocal of a smaller one
+ * is infinite, and every logit with it. */
+static inline bool weft__divides(float value) {
+  return value >= FLT_MIN && value <= FLT_MAX;
+}
 
 /* A call's row starts where stride is 0 mean contiguous. */
 static inline int64_t weft__stride(int64_t stride, int64_t hidden) {

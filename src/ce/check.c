@@ -2,7 +2,6 @@
 #include "ce/check.h"
 
 #include <inttypes.h>
-#include <math.h>
 
 #include "core/error.h"
 #include "core/structs.h"
@@ -66,9 +65,9 @@ weft_status weft__ce_config_check(weft_ce_config *out, const weft_ce_config *in)
   *out = defaults;
   WEFT__TRY(weft__struct_read(out, sizeof *out, in, sizeof *out, "config"));
   WEFT__TRY(check_sizes(out));
-  if (!(out->softcap >= 0.0f) || isinf(out->softcap))
+  if (out->softcap != 0.0f && !weft__divides(out->softcap))
     return weft__fail(WEFT_ERR_ARGUMENT,
-                      "config.softcap is %g, expected a finite number above 0, or 0 for none",
+                      "config.softcap is %g, expected a normal number above 0, or 0 for none",
                       (double)out->softcap);
   const int all = WEFT_CE_ENTROPY | WEFT_CE_DX | WEFT_CE_DW | WEFT_CE_STEP;
   if ((out->wants & ~all) != 0)
@@ -144,15 +143,30 @@ static weft_status check_matrix(const char *name, const void *pointer, int64_t r
   return check_array(name, pointer, count, weft__dtype_bytes(dtype), needed, out);
 }
 
+static bool overlap(const span *a, const span *b) {
+  return a->bytes > 0 && b->bytes > 0 && a->first < b->first + b->bytes &&
+         b->first < a->first + a->bytes;
+}
+
 static weft_status check_apart(const span *outputs, int n_outputs, const span *inputs,
                                int n_inputs) {
   for (int o = 0; o < n_outputs; o++)
     for (int i = 0; i < n_inputs + o; i++) {
       const span *a = &outputs[o], *b = i < n_inputs ? &inputs[i] : &outputs[i - n_inputs];
-      if (a->bytes == 0 || b->bytes == 0) continue;
-      if (a->first < b->first + b->bytes && b->first < a->first + a->bytes)
+      if (overlap(a, b))
         return weft__fail(WEFT_ERR_ARGUMENT, "args.%s overlaps args.%s", a->name, b->name);
     }
+  return WEFT_OK;
+}
+
+/* A call writes all over the workspace that the caller gave to the plan. */
+static weft_status check_outside(const span *arrays, int count, const weft_ce_plan *plan) {
+  const span workspace = {"workspace", (const unsigned char *)plan->config.workspace,
+                          plan->config.workspace != NULL ? plan->info.local_bytes : 0};
+  for (int i = 0; i < count; i++)
+    if (overlap(&arrays[i], &workspace))
+      return weft__fail(WEFT_ERR_ARGUMENT, "args.%s is %p, which overlaps config.workspace",
+                        arrays[i].name, (const void *)arrays[i].first);
   return WEFT_OK;
 }
 
@@ -181,8 +195,8 @@ weft_status weft__ce_args_check(weft_ce_args *out, const weft_ce_args *in, const
     return weft__fail(WEFT_ERR_ARGUMENT, "args.entropy or g_entropy is given, but the plan's "
                                          "config.wants has no WEFT_CE_ENTROPY");
   const float t = out->temperature;
-  if (out->temperature_ptr == NULL && (!(t > 0.0f) || isinf(t)))
-    return weft__fail(WEFT_ERR_ARGUMENT, "args.temperature is %g, expected a finite number above 0",
+  if (out->temperature_ptr == NULL && !weft__divides(t))
+    return weft__fail(WEFT_ERR_ARGUMENT, "args.temperature is %g, expected a normal number above 0",
                       (double)t);
   if (out->dw_accumulate != 0 && out->dw_accumulate != 1)
     return weft__fail(WEFT_ERR_ARGUMENT, "args.dw_accumulate is %d, expected 0 or 1",
@@ -220,5 +234,6 @@ weft_status weft__ce_args_check(weft_ce_args *out, const weft_ce_args *in, const
     WEFT__TRY(check_matrix("dw", out->dw, c->vocab_local, out->dw_stride, h, c->dw_dtype, true,
                            &outputs[outs++]));
   WEFT__TRY(check_apart(outputs, outs, inputs, ins));
-  return WEFT_OK;
+  WEFT__TRY(check_outside(outputs, outs, plan));
+  return check_outside(inputs, ins, plan);
 }

@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <weft/weft.h>
 
+/* What a wait is for: looks at state that the team's lock guards, and may change it. */
+typedef bool (*weft__ready)(void *user);
+
 typedef struct weft__transport {
   const char *name;
   bool loads_peers; /* a pointer sent by a peer may be dereferenced here, between two barriers */
@@ -20,6 +23,16 @@ typedef struct weft__transport {
   void (*report)(weft_comm *comm, weft_status status, int64_t peer, int64_t count,
                  const char *message);
   void (*async_error)(weft_comm *comm, weft_async_error *error);
+  /* Where peers' memory can be loaded, an operation keeps shared state of its own under the team's
+   * lock; NULL elsewhere. `await` returns when `ready` has answered true: WEFT_OK, TIMEOUT without
+   * a message (the team goes on), or what has stopped the team. `change` changes the state and
+   * wakes those who wait; it must not fail or block. */
+  weft_status (*await)(weft_comm *comm, weft__ready ready, void *user, int64_t timeout_ms,
+                       const char *call);
+  void (*change)(weft_comm *comm, void (*fn)(void *user), void *user);
+  /* Stops the team until a reset, with this rank's finding. Sets the thread's message. */
+  weft_status (*stop)(weft_comm *comm, weft_status status, int64_t peer, const char *message);
+  int64_t (*resets)(weft_comm *comm); /* how often the team was reset */
 } weft__transport;
 
 /* The symmetric arena of one world rank, shared by its views of every team. */

@@ -57,9 +57,8 @@ weft_status weft__inproc_stopped(const inproc_team *team, const char *call) {
                     weft_status_string(team->stopped), team->error.message);
 }
 
-/* Stops the team by this rank's finding, which becomes the thread's message; the lock is held. */
-static weft_status stop(inproc_team *team, weft_status status, int64_t rank, int64_t peer,
-                        const char *message) {
+weft_status weft__inproc_stop(inproc_team *team, weft_status status, int64_t rank, int64_t peer,
+                              const char *message) {
   team->stopped = status;
   weft__error_keep(&team->error, status, rank, peer, 1, message);
   pthread_cond_broadcast(&team->wake);
@@ -74,7 +73,7 @@ static weft_status check_gone(inproc_team *team, int64_t rank, const char *call)
     char message[128];
     snprintf(message, sizeof message, "%s: rank %lld of %lld has destroyed its comm", call,
              (long long)peer, (long long)team->ranks);
-    return stop(team, WEFT_ERR_PEER, rank, peer, message);
+    return weft__inproc_stop(team, WEFT_ERR_PEER, rank, peer, message);
   }
   return WEFT_OK;
 }
@@ -142,7 +141,7 @@ static weft_status meet(weft_comm *comm, arrival mine, const char *call, const a
       const int64_t peer = weft__inproc_missing(team->here, NULL, ranks, who, sizeof who);
       snprintf(message, sizeof message, "%s: %s of %lld did not come within %lld ms", call, who,
                (long long)ranks, (long long)team->timeout_ms);
-      status = stop(team, WEFT_ERR_TIMEOUT, rank, peer, message);
+      status = weft__inproc_stop(team, WEFT_ERR_TIMEOUT, rank, peer, message);
       break;
     }
     waited = pthread_cond_timedwait(&team->wake, &team->lock, &deadline);
@@ -307,4 +306,8 @@ const weft__transport weft__inproc = {
     .destroy = destroy,
     .report = report,
     .async_error = async_error,
+    .await = weft__inproc_await,
+    .change = weft__inproc_change,
+    .stop = weft__inproc_stop_team,
+    .resets = weft__inproc_resets,
 };

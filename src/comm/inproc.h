@@ -1,6 +1,7 @@
 /* The shared half of an in-process team: what its ranks, all threads of this process, meet in.
  * inproc_team.c holds its memory, inproc.c the meeting itself, inproc_split.c the making of
- * sub-teams. Knows base, core and POSIX threads. */
+ * sub-teams, inproc_await.c waits for state of the operations' own. Knows base, core and POSIX
+ * threads. */
 #ifndef WEFT_COMM_INPROC_H
 #define WEFT_COMM_INPROC_H
 
@@ -97,6 +98,18 @@ int64_t weft__inproc_missing(const unsigned char *flags, const int64_t *names, i
 
 /* Sets the thread's message for a team that is stopped; the lock is held. */
 weft_status weft__inproc_stopped(const inproc_team *team, const char *call);
+
+/* Stops the team by this rank's finding, which becomes the thread's message; the lock is held. */
+weft_status weft__inproc_stop(inproc_team *team, weft_status status, int64_t rank, int64_t peer,
+                              const char *message);
+
+/* Shared state of operations: weft__transport says what they do. */
+weft_status weft__inproc_await(weft_comm *comm, weft__ready ready, void *user, int64_t timeout_ms,
+                               const char *call);
+void weft__inproc_change(weft_comm *comm, void (*fn)(void *user), void *user);
+weft_status weft__inproc_stop_team(weft_comm *comm, weft_status status, int64_t peer,
+                                   const char *message);
+int64_t weft__inproc_resets(weft_comm *comm);
 
 /* Ends what is left of sub-teams in the making; the lock is held, or nobody else is left. */
 void weft__inproc_forget(inproc_team *team);

@@ -1,6 +1,5 @@
 /* The CPU backend's vtable: a plan's workspace, and the order of the phases of each call. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -253,9 +252,9 @@ static weft_status check(const weft_ce_plan *plan, weft_ce_args *args, const voi
     return weft__fail(WEFT_ERR_ARGUMENT, "stream is %p, expected NULL on a CPU", stream);
   if (args->temperature_ptr == NULL) return WEFT_OK;
   const float t = *args->temperature_ptr;
-  if (!(t > 0.0f) || isinf(t))
+  if (!weft__divides(t))
     return weft__fail(WEFT_ERR_ARGUMENT,
-                      "*args.temperature_ptr is %g, expected a finite number above 0", (double)t);
+                      "*args.temperature_ptr is %g, expected a normal number above 0", (double)t);
   args->temperature = t;
   args->temperature_ptr = NULL;
   return WEFT_OK;

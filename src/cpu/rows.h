@@ -42,6 +42,8 @@ typedef struct weft__rows {
   void (*to_f32)(float *out, const void *in, int64_t n, int dtype);
   void (*from_f32)(void *out, const float *in, int64_t n, int dtype);
   void (*add)(float *sum, const float *in, int64_t n);
+  /* sum += weight·in, each by one fused multiply-add, whatever the instruction set */
+  void (*add_scaled)(float *sum, const float *in, float weight, int64_t n);
   /* z[rows, columns] = x[rows, k]·w[columns, k]ᵀ with `columns` a multiple of 16; `panel` holds
    * 16·k floats. Each sum runs over k in order in one accumulator, wherever its row stands. */
   void (*product)(float *z, int64_t z_ld, const float *x, int64_t x_ld, int64_t rows,

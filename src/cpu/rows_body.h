@@ -209,6 +209,11 @@ static void add(float *sum, const float *in, int64_t n) {
     sum[i] += in[i];
 }
 
+static void add_scaled(float *sum, const float *in, float weight, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    sum[i] = fmaf(weight, in[i], sum[i]);
+}
+
 /* ---- A product whose sums do not depend on where a row stands ---- */
 
 /* One group of 16 columns (its k × 16 panel) times `rows` ≤ PRODUCT_ROWS rows. */
@@ -359,5 +364,5 @@ static void from_f32(void *out, const float *in, int64_t n, int dtype) {
     memcpy(out, in, (size_t)n * sizeof(float));
 }
 
-const weft__rows WEFT_ROWS_TABLE = {WEFT_ROWS_ISA, statistics, gradient, to_f32,
-                                    from_f32,      add,        product};
+const weft__rows WEFT_ROWS_TABLE = {WEFT_ROWS_ISA, statistics, gradient,   to_f32,
+                                    from_f32,      add,        add_scaled, product};

@@ -145,6 +145,79 @@ static const layout layouts[] = {
     FIELD(weft_ce_args, dw, 144),
     FIELD(weft_ce_args, dw_stride, 152),
     END(weft_ce_args, 160),
+
+    FIELD(weft_ep_config, size, 0),
+    FIELD(weft_ep_config, tokens_max, 8),
+    FIELD(weft_ep_config, hidden, 16),
+    FIELD(weft_ep_config, experts, 24),
+    FIELD(weft_ep_config, topk, 32),
+    FIELD(weft_ep_config, timeout_ms, 40),
+    FIELD(weft_ep_config, workspace, 48),
+    FIELD(weft_ep_config, workspace_bytes, 56),
+    FIELD(weft_ep_config, dtype, 64),
+    FIELD(weft_ep_config, layout, 68),
+    FIELD(weft_ep_config, alignment, 72),
+    FIELD(weft_ep_config, scale_format, 76),
+    FIELD(weft_ep_config, scale_order, 80),
+    FIELD(weft_ep_config, topk_dtype, 84),
+    FIELD(weft_ep_config, masking, 88),
+    FIELD(weft_ep_config, zero_copy, 92),
+    FIELD(weft_ep_config, max_sms, 96),
+    FIELD(weft_ep_config, device, 100),
+    END(weft_ep_config, 104),
+
+    FIELD(weft_ep_machine, size, 0),
+    FIELD(weft_ep_machine, arch, 8),
+    FIELD(weft_ep_machine, ranks, 16),
+    FIELD(weft_ep_machine, hosts, 24),
+    FIELD(weft_ep_machine, peer_memory, 32),
+    FIELD(weft_ep_machine, reserved, 36),
+    END(weft_ep_machine, 40),
+
+    FIELD(weft_ep_plan_info, size, 0),
+    FIELD(weft_ep_plan_info, local_bytes, 8),
+    FIELD(weft_ep_plan_info, symmetric_bytes, 16),
+    FIELD(weft_ep_plan_info, handle_bytes, 24),
+    FIELD(weft_ep_plan_info, experts_local, 32),
+    FIELD(weft_ep_plan_info, rows_max, 40),
+    FIELD(weft_ep_plan_info, scale_stride, 48),
+    FIELD(weft_ep_plan_info, recv_bytes, 56),
+    FIELD(weft_ep_plan_info, scale_bytes, 64),
+    FIELD(weft_ep_plan_info, buffer_bytes, 72),
+    FIELD(weft_ep_plan_info, text, 80),
+    END(weft_ep_plan_info, 336),
+
+    FIELD(weft_ep_dispatch_args, size, 0),
+    FIELD(weft_ep_dispatch_args, tokens, 8),
+    FIELD(weft_ep_dispatch_args, x, 16),
+    FIELD(weft_ep_dispatch_args, x_stride, 24),
+    FIELD(weft_ep_dispatch_args, topk_idx, 32),
+    FIELD(weft_ep_dispatch_args, topk_weights, 40),
+    FIELD(weft_ep_dispatch_args, reuse, 48),
+    FIELD(weft_ep_dispatch_args, reserved, 52),
+    FIELD(weft_ep_dispatch_args, recv_x, 56),
+    FIELD(weft_ep_dispatch_args, recv_scales, 64),
+    FIELD(weft_ep_dispatch_args, recv_weights, 72),
+    FIELD(weft_ep_dispatch_args, counts, 80),
+    FIELD(weft_ep_dispatch_args, offsets, 88),
+    FIELD(weft_ep_dispatch_args, source_counts, 96),
+    END(weft_ep_dispatch_args, 104),
+
+    FIELD(weft_ep_combine_args, size, 0),
+    FIELD(weft_ep_combine_args, y, 8),
+    FIELD(weft_ep_combine_args, row_gradient, 16),
+    FIELD(weft_ep_combine_args, topk_weights, 24),
+    FIELD(weft_ep_combine_args, out, 32),
+    FIELD(weft_ep_combine_args, out_stride, 40),
+    FIELD(weft_ep_combine_args, weight_gradient, 48),
+    END(weft_ep_combine_args, 56),
+
+    FIELD(weft_ep_stats, size, 0),
+    FIELD(weft_ep_stats, dispatches, 8),
+    FIELD(weft_ep_stats, combines, 16),
+    FIELD(weft_ep_stats, expert_rows, 24),
+    FIELD(weft_ep_stats, wait_ms, 32),
+    END(weft_ep_stats, 40),
 };
 
 typedef struct constant {
@@ -181,6 +254,7 @@ static const constant constants[] = {
     CONSTANT(WEFT_F16, 3),
     CONSTANT(WEFT_I32, 4),
     CONSTANT(WEFT_I64, 5),
+    CONSTANT(WEFT_E4M3, 6),
     CONSTANT(WEFT_DX_ALL_REDUCE, 0),
     CONSTANT(WEFT_DX_REDUCE_SCATTER, 1),
     CONSTANT(WEFT_DX_NONE, 2),
@@ -188,6 +262,13 @@ static const constant constants[] = {
     CONSTANT(WEFT_CE_DX, 2),
     CONSTANT(WEFT_CE_DW, 4),
     CONSTANT(WEFT_CE_STEP, 8),
+    CONSTANT(WEFT_EP_SLAB, 0),
+    CONSTANT(WEFT_EP_PACKED, 1),
+    CONSTANT(WEFT_EP_SCALE_F32, 0),
+    CONSTANT(WEFT_EP_SCALE_POW2, 1),
+    CONSTANT(WEFT_EP_SCALE_UE8M0, 2),
+    CONSTANT(WEFT_EP_ROW_MAJOR, 0),
+    CONSTANT(WEFT_EP_COLUMN_MAJOR, 1),
 };
 
 /* Each struct starts with its size, and its _INIT macro puts it there. */
@@ -211,12 +292,22 @@ static int check_inits(void) {
   CHECK_INIT(weft_ce_machine, WEFT_CE_MACHINE_INIT);
   CHECK_INIT(weft_ce_plan_info, WEFT_CE_PLAN_INFO_INIT);
   CHECK_INIT(weft_ce_args, WEFT_CE_ARGS_INIT);
+  CHECK_INIT(weft_ep_config, WEFT_EP_CONFIG_INIT);
+  CHECK_INIT(weft_ep_machine, WEFT_EP_MACHINE_INIT);
+  CHECK_INIT(weft_ep_plan_info, WEFT_EP_PLAN_INFO_INIT);
+  CHECK_INIT(weft_ep_dispatch_args, WEFT_EP_DISPATCH_ARGS_INIT);
+  CHECK_INIT(weft_ep_combine_args, WEFT_EP_COMBINE_ARGS_INIT);
+  CHECK_INIT(weft_ep_stats, WEFT_EP_STATS_INIT);
 
   const weft_ce_config config = WEFT_CE_CONFIG_INIT;
   wrong += config.ignore_index != -100 || config.dtype != WEFT_F32 ||
            config.target_dtype != WEFT_I64 || config.deterministic != 1;
   const weft_ce_args args = WEFT_CE_ARGS_INIT;
   wrong += args.temperature != 1.0f;
+  const weft_ep_config ep = WEFT_EP_CONFIG_INIT;
+  wrong += ep.topk != 1 || ep.dtype != WEFT_BF16 || ep.alignment != 1 || ep.topk_dtype != WEFT_I64;
+  const weft_ep_machine machine = WEFT_EP_MACHINE_INIT;
+  wrong += machine.ranks != 1 || machine.hosts != 1 || machine.peer_memory != 1;
   const weft_world_config world = WEFT_WORLD_CONFIG_INIT;
   wrong += world.ranks != 1 || world.hosts != 1;
   return wrong;

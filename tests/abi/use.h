@@ -19,7 +19,14 @@ int main(void) {
   weft_ce_machine machine = WEFT_CE_MACHINE_INIT;
   weft_ce_plan_info plan = WEFT_CE_PLAN_INFO_INIT;
   weft_ce_args args = WEFT_CE_ARGS_INIT;
+  weft_ep_config ep_config = WEFT_EP_CONFIG_INIT;
+  weft_ep_machine ep_machine = WEFT_EP_MACHINE_INIT;
+  weft_ep_plan_info ep_plan = WEFT_EP_PLAN_INFO_INIT;
+  weft_ep_dispatch_args dispatch = WEFT_EP_DISPATCH_ARGS_INIT;
+  weft_ep_combine_args combine = WEFT_EP_COMBINE_ARGS_INIT;
+  weft_ep_stats stats = WEFT_EP_STATS_INIT;
   int used = info.size && world.size && exchange.size && comm.size && error.size && config.size &&
-             machine.size && plan.size && args.size && functions[0] != 0;
+             machine.size && plan.size && args.size && ep_config.size && ep_machine.size &&
+             ep_plan.size && dispatch.size && combine.size && stats.size && functions[0] != 0;
   return used && weft_status_string(WEFT_OK) && weft_version() == WEFT_VERSION_NUMBER ? 0 : 1;
 }

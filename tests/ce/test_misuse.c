@@ -62,6 +62,7 @@ static void configs(void **state) {
   REFUSE(softcap, NAN, WEFT_ERR_ARGUMENT, "nan");
   REFUSE(softcap, -1.5f, WEFT_ERR_ARGUMENT, "-1.5");
   REFUSE(softcap, INFINITY, WEFT_ERR_ARGUMENT, "inf");
+  REFUSE(softcap, 0x1p-127f, WEFT_ERR_ARGUMENT, "5.87747e-39");
   REFUSE(wants, 16, WEFT_ERR_ARGUMENT, "0x10");
   REFUSE(wants, -1, WEFT_ERR_ARGUMENT, "0xffffffff");
   REFUSE(dtype, 0, WEFT_ERR_ARGUMENT, " 0");
@@ -241,13 +242,45 @@ static void refuse_call(weft_ce_plan *plan, data *d, const weft_ce_args *a, int 
   }
 }
 
+/* No array may lie in the workspace that the caller gave; right before it is right. */
+static void arrays_in_the_workspace(void **state) {
+  (void)state;
+  static data d;
+  static _Alignas(64) unsigned char memory[1 << 22];
+  const int all = FORWARD | BACKWARD | STEP, before = 64 * ((M * H * 4 + 63) / 64);
+  weft_ce_config c = good_config();
+  weft_ce_machine machine = WEFT_CE_MACHINE_INIT;
+  weft_ce_plan_info info = WEFT_CE_PLAN_INFO_INIT;
+  weft_ce_plan *plan = NULL;
+  char text[32];
+  assert_int_equal(weft_ce_plan_query(&c, &machine, &info), WEFT_OK);
+  assert_true(before + info.local_bytes <= (int64_t)sizeof memory);
+  c.workspace = memory + before;
+  c.workspace_bytes = info.local_bytes;
+  assert_int_equal(weft_ce_plan_create(NULL, &c, &plan), WEFT_OK);
+  float *inside = (float *)((unsigned char *)c.workspace + info.local_bytes) - 1;
+  snprintf(text, sizeof text, "%p", (void *)inside);
+  weft_ce_args a = good_args(&d);
+  a.x = inside;
+  refuse_call(plan, &d, &a, all, "args.x", text);
+  a = good_args(&d);
+  a.nll = inside;
+  refuse_call(plan, &d, &a, FORWARD | STEP, "args.nll", text);
+  a = good_args(&d);
+  a.dx = (float *)c.workspace - M * H + 1;
+  refuse_call(plan, &d, &a, BACKWARD | STEP, "args.dx", "config.workspace");
+  a.dx = (float *)c.workspace - M * H;
+  assert_int_equal(weft_ce_step(plan, &a, NULL), WEFT_OK);
+  assert_int_equal(weft_ce_plan_destroy(plan), WEFT_OK);
+}
+
 static void arguments(void **state) {
   (void)state;
   static data d;
   const weft_ce_config c = good_config();
   weft_ce_plan *plan = NULL;
   char text[64];
-  float zero = 0, nan = NAN, below = -2;
+  float zero = 0, nan = NAN, below = -2, tiny = 0x1p-127f;
   for (int i = 0; i < M * H; i++)
     d.x[i] = (float)i / 7;
   for (int i = 0; i < V * H; i++)
@@ -289,6 +322,9 @@ static void arguments(void **state) {
   REFUSE(temperature_ptr, &zero, all, "temperature_ptr", " 0");
   REFUSE(temperature_ptr, &nan, all, "temperature_ptr", "nan");
   REFUSE(temperature_ptr, &below, all, "temperature_ptr", "-2");
+  /* 1 / T would be infinite */
+  REFUSE(temperature, 0x1p-127f, all, "temperature", "5.87747e-39");
+  REFUSE(temperature_ptr, &tiny, all, "temperature_ptr", "5.87747e-39");
   REFUSE(dw_accumulate, 2, all, "dw_accumulate", " 2");
   REFUSE(size, 0, all, "args.size", " 0");
   MISALIGN(x, const void, all);
@@ -373,6 +409,7 @@ int main(void) {
       cmocka_unit_test(machines),
       cmocka_unit_test(null_plans),
       cmocka_unit_test(arguments),
+      cmocka_unit_test(arrays_in_the_workspace),
       cmocka_unit_test(wants),
       cmocka_unit_test(spans_past_all_memory),
   };

@@ -37,14 +37,15 @@ static const char *in_folder(const char *name) {
   return path;
 }
 
-/* Runs the program on the words of `line`, fills out and err, and returns its exit code. */
-static int run(const char *line) {
+/* Runs the program on the words of `line`, its stdout going to `out_path`; fills err, and returns
+ * its exit code. */
+static int run_to(const char *line, const char *out_path) {
   char copy[2000], *words[MOST_WORDS] = {(char *)program};
   snprintf(copy, sizeof copy, "%s", line);
   int count = 1;
   for (char *word = strtok(copy, " "); word != NULL; word = strtok(NULL, " "))
     words[count++] = word;
-  const char *out_path = in_folder("stdout"), *err_path = in_folder("stderr");
+  const char *err_path = in_folder("stderr");
   const pid_t child = fork();
   if (child == 0) {
     const int to = open(out_path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
@@ -55,10 +56,17 @@ static int run(const char *line) {
   }
   int status = 0;
   assert_int_equal(waitpid(child, &status, 0), child);
-  slurp(out_path, out);
   slurp(err_path, err);
   if (!WIFEXITED(status)) fail_msg("%s: signal %d\n%s", line, WTERMSIG(status), err);
   return WEXITSTATUS(status);
+}
+
+/* The same with stdout in `out`. */
+static int run(const char *line) {
+  const char *out_path = in_folder("stdout");
+  const int code = run_to(line, out_path);
+  slurp(out_path, out);
+  return code;
 }
 
 static void expect(const char *line, int code) {
@@ -80,7 +88,14 @@ static void exit_codes(void **state) {
       {"info --help", 0, "--format"},
       {"frobnicate", 2, "unknown command \"frobnicate\""},
       {"bench", 2, "unknown command"},
-      {"ep", 3, "not in this version"},
+      {"ep --help", 0, "--strategy"},
+      {"ep --fence off", 2, "--unsafe"},
+      {"ep --backend cuda", 3, "--backend cuda:"},
+      {"ep --transport nvshmem", 3, "--transport nvshmem:"},
+      {"ep --experts 10", 2, "a multiple of --ranks"},
+      {"ep --hidden 12", 2, "a multiple of 8"},
+      {"ep --ranks 1 --strategy remote-rand", 2, "--topk is 8; expected at most 0"},
+      {"ep --strategy frob", 2, "remote-rand"},
       {"check --help", 0, "--drop-each"},
       {"check --list", 0, "gemm-tails"},
       {"check ep-combine --seeds 2", 0, "clean"},
@@ -113,6 +128,25 @@ static void exit_codes(void **state) {
       assert_string_equal(err, "");
     else
       assert_string_equal(out, "");
+  }
+}
+
+/* A full disk below stdout is a failure, whatever was to be printed. */
+static void full_disk(void **state) {
+  (void)state;
+  static const char *const lines[] = {"--help",
+                                      "--version",
+                                      "info",
+                                      "info --help",
+                                      "info --format json",
+                                      "ce --help",
+                                      "ce --plan",
+                                      "ce --tokens 4 --hidden 4 --vocab 4 --iters 1"};
+  if (access("/dev/full", W_OK) != 0) skip();
+  for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+    const int code = run_to(lines[i], "/dev/full");
+    if (code != 4 || strstr(err, "cannot write to stdout") == NULL)
+      fail_msg("weft %s > /dev/full: exit %d, \"%s\"", lines[i], code, err);
   }
 }
 
@@ -371,6 +405,71 @@ static void faults(void **state) {
   program = right_program;
 }
 
+/* Each strategy, dtype and layout is right, and says so in each format. */
+static void ep_verified(void **state) {
+  (void)state;
+  static const char *const strategies[] = {"random", "random-same", "local-rand", "local-same",
+                                           "remote-rand"};
+  for (int i = 0; i < 20; i++) {
+    char line[300];
+    snprintf(line, sizeof line,
+             "ep --tokens 30 --hidden 136 --experts 32 --topk 5 --ranks 4 --strategy %s --dtype %s "
+             "--layout %s --iters 2 --verify --format json",
+             strategies[i % 5], i / 5 % 2 ? "fp8" : "bf16", i / 10 ? "packed" : "slab");
+    expect(line, 0);
+    json_t *root = parse();
+    assert_string_equal(json_string_value(json_object_get(root, "op")), "ep");
+    for (size_t phase = 0; phase < 2; phase++) {
+      const json_t *result = json_array_get(json_object_get(root, "results"), phase);
+      assert_string_equal(json_string_value(json_object_get(result, "phase")),
+                          phase ? "combine" : "dispatch");
+      assert_true(json_is_integer(json_object_get(result, "wrong")));
+      assert_true(real_of(result, "wrong") == 0 && real_of(result, "us_p50") > 0);
+      assert_true(real_of(result, "gbps") > 0);
+      assert_true(json_is_true(json_object_get(result, "ok")));
+    }
+    json_decref(root);
+  }
+  expect("ep --tokens 0 --hidden 8 --experts 8 --ranks 1 --verify", 0);
+  expect("ep --tokens 9 --hidden 8 --experts 8 --ranks 1 --fence off --unsafe", 0);
+  assert_non_null(strstr(out, "\ncombine "));
+  expect("ep --tokens 9 --hidden 8 --experts 8 --ranks 1 --format csv", 0);
+  assert_non_null(strstr(out, "\ncombine,9,8,8,8,1,1,bf16,slab,random,"));
+}
+
+/* Faults of one bit are found, by the oracle or by the comparison of rounds. */
+static void ep_faults(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *flags;
+    int phase, code, wrong, differ;
+  } cases[] = {{"none", "--verify", 0, 0, 0, 0},
+               {"row", "--verify", 0, 1, 2, 0},
+               {"row", "--verify --dtype fp8", 0, 1, 2, 0},
+               {"count", "--verify", 0, 1, 2, 0},
+               {"out", "--verify", 1, 1, 2, 0},
+               {"one call", "", 1, 1, 0, 1}};
+  program = faulty_program;
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char line[300];
+    setenv("WEFT_TEST_FAULT", cases[i].name, 1);
+    snprintf(line, sizeof line,
+             "ep --tokens 20 --hidden 8 --experts 4 --topk 2 --ranks 2 --warmup 0 --iters 1 "
+             "--repeat 3 --format json %s",
+             cases[i].flags);
+    expect(line, cases[i].code);
+    json_t *root = parse();
+    const json_t *result = json_array_get(json_object_get(root, "results"), (size_t)cases[i].phase);
+    const json_t *wrong = json_object_get(result, "wrong");
+    if (json_integer_value(wrong) != cases[i].wrong ||
+        real_of(result, "rounds_differ") != cases[i].differ)
+      fail_msg("%s: %s", cases[i].name, out);
+    json_decref(root);
+  }
+  unsetenv("WEFT_TEST_FAULT");
+  program = right_program;
+}
+
 static int clean(void **state) {
   (void)state;
   char command[300];
@@ -383,8 +482,9 @@ int main(int argc, char **argv) {
   program = right_program = argv[1];
   faulty_program = argv[2];
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(exit_codes), cmocka_unit_test(info),       cmocka_unit_test(verified),
-      cmocka_unit_test(formats),    cmocka_unit_test(edges),      cmocka_unit_test(plans),
-      cmocka_unit_test(files),      cmocka_unit_test(repeatable), cmocka_unit_test(faults)};
+      cmocka_unit_test(exit_codes), cmocka_unit_test(full_disk),   cmocka_unit_test(info),
+      cmocka_unit_test(verified),   cmocka_unit_test(formats),     cmocka_unit_test(edges),
+      cmocka_unit_test(plans),      cmocka_unit_test(files),       cmocka_unit_test(repeatable),
+      cmocka_unit_test(faults),     cmocka_unit_test(ep_verified), cmocka_unit_test(ep_faults)};
   return cmocka_run_group_tests(tests, NULL, clean);
 }

@@ -20,11 +20,12 @@
 enum {
   FORWARD_TILE_TOKENS = 256,
   FORWARD_TILE_COLS = 192,
-  /* Clusters of two on 132 SMs: with as many segments as clusters, every whole tile of tokens is
-   * work for all of them, for about the same time. */
-  FORWARD_SEGMENTS_MAX = 66,
-  FORWARD_GROUP_TILES = 8, /* 2048 tokens */
-  FORWARD_GROUP_TILES_MAX = 16,
+  /* Half as many as clusters of two on 132 SMs: two tiles of tokens are work for all of them, for
+   * about the same time, and a unit is long enough that its end costs little. */
+  FORWARD_SEGMENTS_MAX = 33,
+  /* 3072 tokens. More share a tile of W; fewer leave more of the cache to it. */
+  FORWARD_GROUP_TILES = 12,
+  FORWARD_GROUP_TILES_MAX = 16, /* that the kernel's control words have room for */
 };
 
 struct forward_schedule {

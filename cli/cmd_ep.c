@@ -1,0 +1,65 @@
+/* `weft ep`: parses, makes data, runs, checks, reports. Each of these is a file of its own. */
+#include <stdio.h>
+#include <weft/weft.h>
+
+#include "commands.h"
+#include "ep_report.h"
+
+static int check_support(const ep_options *o, const weft_system_info *info, error *error) {
+  if (o->transport != TRANSPORT_INPROC) {
+    const char *reason = o->transport == TRANSPORT_MPI ? info->mpi_reason : info->nvshmem_reason;
+    error_set(error, "--transport %s: %s", TRANSPORT_NAMES[o->transport],
+              reason != NULL ? reason : "not in this version");
+    return EXIT_UNSUPPORTED;
+  }
+  if (o->backend == BACKEND_CUDA) {
+    error_set(error, "--backend cuda: this version runs ep on CPUs");
+    return EXIT_UNSUPPORTED;
+  }
+  return EXIT_RIGHT;
+}
+
+static int run_ep(const ep_options *o, error *error) {
+  weft_system_info info = WEFT_SYSTEM_INFO_INIT;
+  ep_data data;
+  ep_run run;
+  char device[200];
+  if (weft_system_info_get(&info) != WEFT_OK) {
+    error_set(error, "%s", weft_last_error());
+    return EXIT_FAILED;
+  }
+  int code = check_support(o, &info, error);
+  if (code != EXIT_RIGHT) return code;
+  if (!ep_data_make(&data, o, error)) return EXIT_FAILED;
+  snprintf(device, sizeof device, "cpu, %lld cores, %s", (long long)info.cores,
+           info.isa != NULL ? info.isa : "?");
+  code = ep_run_all(&run, &data, error);
+  if (code == EXIT_RIGHT && !ep_report_print(&run, device)) {
+    error_set(error, "cannot write to stdout");
+    code = EXIT_FAILED;
+  }
+  for (int i = 0; i < EP_PHASES && code == EXIT_RIGHT; i++) {
+    const ep_result *result = &run.results[i];
+    if (ep_result_ok(result)) continue;
+    error_set(error, "%s: %lld rows are wrong, %lld rounds differ from the first",
+              i == EP_DISPATCH ? "dispatch" : "combine",
+              (long long)(result->wrong > 0 ? result->wrong : 0), (long long)result->rounds_differ);
+    code = EXIT_WRONG;
+  }
+  ep_run_free(&run);
+  ep_data_free(&data);
+  return code;
+}
+
+int cmd_ep(int count, char **arguments) {
+  ep_options options;
+  error error;
+  if (!ep_options_parse(&options, count, arguments, &error))
+    return complain(EXIT_USAGE, "ep: %s", error.text);
+  if (options.help) {
+    ep_options_help();
+    return EXIT_RIGHT;
+  }
+  const int code = run_ep(&options, &error);
+  return code == EXIT_RIGHT ? code : complain(code, "ep: %s", error.text);
+}
