@@ -42,9 +42,9 @@ fi
 echo "cuBLAS: ${WEFT_CUBLAS:-none}"
 nvidia-smi --query-gpu=name,driver_version,power.draw,clocks.sm,temperature.gpu --format=csv,noheader || true
 bin=$build/tests/gpu
-run 40 test_ce_backward.txt "$bin/test_ce_backward" $quick
-run "${BENCH_SECONDS:-60}" ce_backward_bench.txt "$bin/ce_backward_bench" $quick --json "$out/ce_backward_bench.json"
+run 60 test_ce_backward.txt "$bin/test_ce_backward" $quick
+run "${BENCH_SECONDS:-45}" ce_backward_bench.txt "$bin/ce_backward_bench" $quick --json "$out/ce_backward_bench.json"
 run 30 test_ce_step.txt "$bin/test_ce_step"
-run 40 ce_step_bench.txt "$bin/ce_step_bench" --json "$out/ce_step_bench.json"
+run 45 ce_step_bench.txt "$bin/ce_step_bench" --json "$out/ce_step_bench.json"
 nvidia-smi --query-gpu=power.draw,clocks.sm,temperature.gpu --format=csv,noheader || true
 say "done"
