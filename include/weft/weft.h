@@ -313,7 +313,7 @@ typedef struct weft_ce_config {
   int64_t workspace_budget; /* bytes that local + symmetric workspace may take; 0: the default */
   void *workspace;          /* the local part from the caller (64-byte aligned), or NULL: owned */
   int64_t workspace_bytes;  /* size of `workspace` */
-  float softcap;            /* cap > 0, a normal number; or 0: none */
+  float softcap;            /* cap > 0, its reciprocal finite; or 0: none */
   int32_t wants;            /* WEFT_CE_ENTROPY | WEFT_CE_DX | WEFT_CE_DW | WEFT_CE_STEP */
   int32_t dtype;            /* of X and W: WEFT_F32, WEFT_BF16, WEFT_F16 */
   int32_t w_dtype;          /* DEFAULT: as dtype; any other is unsupported now */
@@ -411,7 +411,7 @@ typedef struct weft_ce_args {
   const void *w;                /* [V_local, H] */
   int64_t w_stride;             /* ≥ H */
   const void *target;           /* [M] global vocabulary ids, the same on all ranks */
-  float temperature;            /* T > 0, a normal number */
+  float temperature;            /* T > 0, its reciprocal finite */
   int32_t dw_accumulate;        /* 1: add to what dw holds; 0: overwrite */
   const float *temperature_ptr; /* if not NULL, T is read from here (GPU: device memory) */
   const float *g_nll;           /* [M] upstream gradients; NULL counts as 0 */

@@ -58,7 +58,7 @@ int64_t weft__dtype_bytes(int dtype);
 /* Whether logits may be divided by `value` (a temperature, a cap): the reciprocal of a smaller one
  * is infinite, and every logit with it. */
 static inline bool weft__divides(float value) {
-  return value >= FLT_MIN && value <= FLT_MAX;
+  return value > 0.0f && value <= FLT_MAX && 1.0f / value <= FLT_MAX;
 }
 
 /* A call's row starts where stride is 0 mean contiguous. */

@@ -66,9 +66,10 @@ weft_status weft__ce_config_check(weft_ce_config *out, const weft_ce_config *in)
   WEFT__TRY(weft__struct_read(out, sizeof *out, in, sizeof *out, "config"));
   WEFT__TRY(check_sizes(out));
   if (out->softcap != 0.0f && !weft__divides(out->softcap))
-    return weft__fail(WEFT_ERR_ARGUMENT,
-                      "config.softcap is %g, expected a normal number above 0, or 0 for none",
-                      (double)out->softcap);
+    return weft__fail(
+        WEFT_ERR_ARGUMENT,
+        "config.softcap is %g, expected a number above 0 with a finite reciprocal, or 0 for none",
+        (double)out->softcap);
   const int all = WEFT_CE_ENTROPY | WEFT_CE_DX | WEFT_CE_DW | WEFT_CE_STEP;
   if ((out->wants & ~all) != 0)
     return weft__fail(WEFT_ERR_ARGUMENT, "config.wants is 0x%x, expected bits of 0x%x",
@@ -196,7 +197,8 @@ weft_status weft__ce_args_check(weft_ce_args *out, const weft_ce_args *in, const
                                          "config.wants has no WEFT_CE_ENTROPY");
   const float t = out->temperature;
   if (out->temperature_ptr == NULL && !weft__divides(t))
-    return weft__fail(WEFT_ERR_ARGUMENT, "args.temperature is %g, expected a normal number above 0",
+    return weft__fail(WEFT_ERR_ARGUMENT,
+                      "args.temperature is %g, expected a number above 0 with a finite reciprocal",
                       (double)t);
   if (out->dw_accumulate != 0 && out->dw_accumulate != 1)
     return weft__fail(WEFT_ERR_ARGUMENT, "args.dw_accumulate is %d, expected 0 or 1",

@@ -253,8 +253,10 @@ static weft_status check(const weft_ce_plan *plan, weft_ce_args *args, const voi
   if (args->temperature_ptr == NULL) return WEFT_OK;
   const float t = *args->temperature_ptr;
   if (!weft__divides(t))
-    return weft__fail(WEFT_ERR_ARGUMENT,
-                      "*args.temperature_ptr is %g, expected a normal number above 0", (double)t);
+    return weft__fail(
+        WEFT_ERR_ARGUMENT,
+        "*args.temperature_ptr is %g, expected a number above 0 with a finite reciprocal",
+        (double)t);
   args->temperature = t;
   args->temperature_ptr = NULL;
   return WEFT_OK;

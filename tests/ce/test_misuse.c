@@ -62,7 +62,7 @@ static void configs(void **state) {
   REFUSE(softcap, NAN, WEFT_ERR_ARGUMENT, "nan");
   REFUSE(softcap, -1.5f, WEFT_ERR_ARGUMENT, "-1.5");
   REFUSE(softcap, INFINITY, WEFT_ERR_ARGUMENT, "inf");
-  REFUSE(softcap, 0x1p-127f, WEFT_ERR_ARGUMENT, "5.87747e-39");
+  REFUSE(softcap, 0x1p-129f, WEFT_ERR_ARGUMENT, "1.46937e-39");
   REFUSE(wants, 16, WEFT_ERR_ARGUMENT, "0x10");
   REFUSE(wants, -1, WEFT_ERR_ARGUMENT, "0xffffffff");
   REFUSE(dtype, 0, WEFT_ERR_ARGUMENT, " 0");
@@ -280,7 +280,7 @@ static void arguments(void **state) {
   const weft_ce_config c = good_config();
   weft_ce_plan *plan = NULL;
   char text[64];
-  float zero = 0, nan = NAN, below = -2, tiny = 0x1p-127f;
+  float zero = 0, nan = NAN, below = -2, tiny = 0x1p-129f;
   for (int i = 0; i < M * H; i++)
     d.x[i] = (float)i / 7;
   for (int i = 0; i < V * H; i++)
@@ -323,8 +323,8 @@ static void arguments(void **state) {
   REFUSE(temperature_ptr, &nan, all, "temperature_ptr", "nan");
   REFUSE(temperature_ptr, &below, all, "temperature_ptr", "-2");
   /* 1 / T would be infinite */
-  REFUSE(temperature, 0x1p-127f, all, "temperature", "5.87747e-39");
-  REFUSE(temperature_ptr, &tiny, all, "temperature_ptr", "5.87747e-39");
+  REFUSE(temperature, 0x1p-129f, all, "temperature", "1.46937e-39");
+  REFUSE(temperature_ptr, &tiny, all, "temperature_ptr", "1.46937e-39");
   REFUSE(dw_accumulate, 2, all, "dw_accumulate", " 2");
   REFUSE(size, 0, all, "args.size", " 0");
   MISALIGN(x, const void, all);
