@@ -67,9 +67,7 @@ DEV void store_block(const struct backward_args *args, const struct backward_til
   }
 }
 
-/* One thread: dX and dW of the wave before have read what this tile overwrites. No proxy fence:
- * their loads are complete, and who reads what is stored here fences after an acquire of its own.
- */
+/* One thread: dX and dW of the wave before have read what this tile overwrites. */
 DEV void wait_for_readers(const struct backward_args *args, const struct backward_tile *t) {
   for (uint32_t which = 0; which < 2; which++) {
     const struct backward_need need = backward_store_need(&args->schedule, t, which);
@@ -77,6 +75,9 @@ DEV void wait_for_readers(const struct backward_args *args, const struct backwar
       wait_u32_ge(gpu, counter(args, need.counter), need.value, limit(args),
                   BACKWARD_STORE_TIMEOUT);
   }
+  /* Their tensor loads of dZ, in other CTAs, before this CTA's tensor stores over it: causality in
+   * the async proxy ends at a thread block (PTX 8.9.5). */
+  fence_proxy_async_global(backward_stores);
 }
 
 /* A warp. */
