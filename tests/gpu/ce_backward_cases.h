@@ -23,7 +23,10 @@ enum {
   CE_NO_DW = 4096,
   CE_ODD_OUT = 8192, /* outputs that tensor stores can't write: an odd row stride */
   CE_ALL_IGNORED = 16384,
-  CE_T_POINTER = 32768
+  CE_T_POINTER = 32768,
+  CE_ODD_IN = 1 << 16,  /* rows of X and W start at odd elements */
+  CE_UNCLEAN = 1 << 17, /* some rows of X that do not count hold values that are not finite */
+  CE_W_NAN = 1 << 18    /* one element of W is NaN: so is all that has to do with rows that count */
 };
 
 struct ce_backward_case {

@@ -20,13 +20,16 @@
 enum {
   BACKWARD_CLUSTER = 2,
   BACKWARD_THREADS = 384,
+  BACKWARD_BEGIN_ROWS = 8, /* of a warp of the kernel before */
+  BACKWARD_BEGIN_THREADS = 64 / BACKWARD_BEGIN_ROWS * 32,
+  BACKWARD_BEGIN_SHARED_BYTES = 16,
   BACKWARD_DEPTH_STEP = 64,
   BACKWARD_BLOCK_BYTES = 8192, /* 64 lines of 128 bytes */
   BACKWARD_STAGES_DZ = 4,
   BACKWARD_STAGES_MAX = 6,                         /* of the other two */
   BACKWARD_RING_BYTES = 24 * BACKWARD_BLOCK_BYTES, /* the larger: 4 stages of 6 blocks */
   BACKWARD_STAGING_BLOCKS = 4,                     /* two a consumer */
-  BACKWARD_BARRIERS = 2 * (BACKWARD_STAGES_DZ + 2 * BACKWARD_STAGES_MAX) + 7,
+  BACKWARD_BARRIERS = 2 * (BACKWARD_STAGES_DZ + 2 * BACKWARD_STAGES_MAX) + 9,
   BACKWARD_SHARED_BYTES = BACKWARD_RING_BYTES + BACKWARD_STAGING_BLOCKS * BACKWARD_BLOCK_BYTES +
                           (BACKWARD_BARRIERS + 1) * 8 + 16,
 };
@@ -48,8 +51,12 @@ struct backward_args {
   struct backward_schedule schedule;
   uint32_t tokens, hidden, rows; /* rows of W that count */
   uint32_t h_wide;
-  uint32_t first, end;       /* indices of this launch; the whole pass is [0, count) */
-  struct gmem counters;      /* u32 [backward_counters] */
+  uint32_t first, end; /* indices of this launch; the whole pass is [0, count) */
+  /* X and W by address. by_hand: their rows are not 16-byte aligned, and have no maps. */
+  struct gmem x_rows, w_rows;
+  uint64_t x_stride_bytes, w_stride_bytes;
+  uint32_t by_hand;
+  struct gmem counters;      /* u32 [backward_words] */
   struct gmem constants;     /* f32 [row_tiles * 256, 4]: see sm90_gradient.h */
   struct gmem target_weight; /* f32 [row_tiles * 256] */
   struct gmem unscale;       /* f32 [row_tiles]: 1 over the scale of dZ */

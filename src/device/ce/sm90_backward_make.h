@@ -92,6 +92,22 @@ DEV struct ring make_dz(const struct backward_args *args, struct shared s, struc
   return ring;
 }
 
+/* What undoes the power of two in dZ: 1 in bf16, where there is none. */
+DEV float unscale(const struct backward_args *args, uint32_t row_tile) {
+#ifdef BACKWARD_F16
+  return ld_global_f32(gmem_add(args->unscale, (uint64_t)row_tile * 4));
+#else
+  (void)args, (void)row_tile;
+  return 1.0f;
+#endif
+}
+
+/* Of dW a block at a time, just before it goes out: all at once takes more registers than there
+ * are. */
+DEV void multiply(float *d, uint32_t count, float by) {
+  UNROLL for (uint32_t i = 0; i < count; i++) d[i] *= by;
+}
+
 /* A pair of results, at (row, h), to an output that tensor stores can't write. */
 DEV void put_pair(struct gmem to, int64_t stride, uint32_t row, uint32_t h, uint32_t rows,
                   uint32_t hidden, uint32_t f32, float first, float second) {
@@ -125,10 +141,7 @@ DEV struct ring make_dx(const struct backward_args *args, struct shared s, struc
   dx_finish(s.dx, ring, c->thread, d);
   if (DX_IN_TURN && c->index == 0) ring = ring_skip(ring, steps, BACKWARD_STAGES_DX);
   const struct backward_tile t = inbox_tile(args, s, in);
-#ifdef BACKWARD_F16
-  const float unscale = ld_global_f32(gmem_add(args->unscale, (uint64_t)t.row * 4));
-  UNROLL for (uint32_t i = 0; i < 128; i++) d[i] *= unscale;
-#endif
+  multiply(d, 128, unscale(args, t.row));
   const uint32_t row = t.row * BACKWARD_TILE + c->rank * 128 + (DX_IN_TURN ? 0 : c->index * 64) +
                        fragment_row(c->thread);
   const uint32_t h =
@@ -148,6 +161,15 @@ DEV struct ring make_dx(const struct backward_args *args, struct shared s, struc
           sum[j * 4 + 1] += pair.y;
         }
       }
+    }
+  }
+  if (last) {
+    /* Of a row that does not count, whatever W holds. */
+    UNROLL for (uint32_t part = 0; part < DX_BLOCKS * 2; part++) {
+      float *sum = d + part / 2 * (DX_COLS / 2) + part % 2 * 2;
+      const uint32_t mask = row_counts(args, row + part * 8 + part / 2 * 48) ? 0xffffffffu : 0;
+      UNROLL for (uint32_t j = 0; j < DX_COLS / 4; j++) sum[j / 2 * 4 + j % 2] =
+          bits_f32(f32_bits(sum[j / 2 * 4 + j % 2]) & mask);
     }
   }
   if (last && !args->dx_mapped) {
@@ -232,10 +254,7 @@ DEV struct ring make_dw(const struct backward_args *args, struct shared s, struc
   ring = dw_multiply(s.stages, s.dw, ring, steps, c->index, c->thread, sums);
   dw_finish(s.dw, ring, c->thread, sums);
   const struct backward_tile t = inbox_tile(args, s, in);
-#ifdef BACKWARD_F16
-  const float unscale = ld_global_f32(args->unscale);
-  UNROLL for (uint32_t i = 0; i < 192; i++) sums[i] *= unscale;
-#endif
+  const float by = unscale(args, 0);
   const uint32_t h = t.h * BACKWARD_TILE + c->index * 128;
   const uint32_t v =
       (t.wave * args->schedule.wave_cols + t.col) * BACKWARD_TILE_COLS + c->rank * 192;
@@ -244,7 +263,7 @@ DEV struct ring make_dw(const struct backward_args *args, struct shared s, struc
     UNROLL for (uint32_t i = 0; i < 2; i++) {
       UNROLL for (uint32_t e = 0; e < 96; e++)
           put_dw(args, v + e / 4 * 8 + c->thread % 4 * 2 + e % 2,
-                 h + i * 64 + fragment_row(c->thread) + e / 2 % 2 * 8, sums[i * 96 + e]);
+                 h + i * 64 + fragment_row(c->thread) + e / 2 % 2 * 8, sums[i * 96 + e] * by);
     }
     staging_close(&c->staging);
     return ring;
@@ -252,12 +271,14 @@ DEV struct ring make_dw(const struct backward_args *args, struct shared s, struc
   UNROLL for (uint32_t i = 0; i < 2; i++) {
     if (args->dw_f32) {
       UNROLL for (uint32_t n = 0; n < 6; n++) {
+        multiply(sums + i * 96 + n * 16, 16, by);
         stage_f32(staging_open(&c->staging), c->thread, sums + i * 96 + n * 16, 1);
         staging_close(&c->staging);
       }
     } else {
       UNROLL for (uint32_t n = 0; n < 3; n++) {
         const struct smem block = staging_open(&c->staging);
+        multiply(sums + i * 96 + n * 32, 32, by);
         if (args->dw_accumulate)
           add_old_half(args, c, block, v + n * 64, h + i * 64, sums + i * 96 + n * 32);
         stage_half(block, c->thread, sums + i * 96 + n * 32, 1);
