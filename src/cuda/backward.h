@@ -44,6 +44,15 @@ weft_status weft__ce_backward_layout(int64_t tokens, int64_t hidden, int64_t row
 weft_status weft__ce_backward_fit(int64_t tokens, int64_t hidden, int64_t rows, int64_t bytes,
                                   struct ce_backward_layout *layout, int64_t *least);
 
+/* backward_args.c, which needs neither messages nor a driver: the same as the layout, whose answer
+ * is 0, or the fewest bytes of dZ; and the same as the plan of a problem that is in range. */
+int64_t weft__ce_backward_cut(int64_t tokens, int64_t hidden, int64_t rows, int64_t dz_bytes,
+                              struct ce_backward_layout *layout);
+void weft__ce_backward_fill(const struct ce_backward_problem *problem,
+                            const struct ce_backward_layout *layout, cuda_address workspace,
+                            struct cuda_tensor tensors[CE_BACKWARD_MAPS],
+                            struct backward_args *args);
+
 /* All of `args` but its maps, which are made of `tensors` (weft__ce_backward_maps). Needs no
  * device. */
 weft_status weft__ce_backward_plan(const struct ce_backward_problem *problem,
