@@ -1,0 +1,144 @@
+"""weft's loss head for peers.py, by ctypes on the public header include/weft/weft.h: one rank, no team.
+
+Structs are written field by field in the header's order; the library compares each one's `size` and refuses what it can't
+read, and check_layout() holds the offsets against a C compiler's where one is there.
+"""
+import ctypes
+import os
+
+import torch
+
+from loss_heads import Head
+
+I32, I64, F32, PTR, SIZE = ctypes.c_int32, ctypes.c_int64, ctypes.c_float, ctypes.c_void_p, ctypes.c_size_t
+WEFT_F32, WEFT_BF16, WEFT_F16 = 1, 2, 3
+WANTS_DX, WANTS_DW, WANTS_STEP = 2, 4, 8
+DEVICE_CUDA = 2
+DTYPES = {torch.bfloat16: WEFT_BF16, torch.float16: WEFT_F16}
+
+
+class Config(ctypes.Structure):
+    _fields_ = [("size", SIZE), ("max_tokens", I64), ("hidden", I64), ("vocab", I64), ("vocab_start", I64),
+                ("vocab_local", I64), ("ignore_index", I64), ("workspace_budget", I64), ("workspace", PTR),
+                ("workspace_bytes", I64), ("softcap", F32), ("wants", I32), ("dtype", I32), ("w_dtype", I32),
+                ("target_dtype", I32), ("dx_dtype", I32), ("dw_dtype", I32), ("dx_mode", I32),
+                ("deterministic", I32), ("max_sms", I32), ("threads", I32), ("x_sharded", I32), ("bias", I32),
+                ("device", I32)]
+
+
+class Args(ctypes.Structure):
+    _fields_ = [("size", SIZE), ("tokens", I64), ("x", PTR), ("x_stride", I64), ("w", PTR), ("w_stride", I64),
+                ("target", PTR), ("temperature", F32), ("dw_accumulate", I32), ("temperature_ptr", PTR),
+                ("g_nll", PTR), ("g_entropy", PTR), ("g_lse", PTR), ("stats", PTR), ("nll", PTR), ("lse", PTR),
+                ("entropy", PTR), ("dx", PTR), ("dx_stride", I64), ("dw", PTR), ("dw_stride", I64)]
+
+
+class PlanInfo(ctypes.Structure):
+    _fields_ = [("size", SIZE), ("local_bytes", I64), ("symmetric_bytes", I64), ("least_bytes", I64),
+                ("token_chunk", I64), ("waves", I64), ("wave_rows", I64), ("step_gemms", I64), ("units", I64),
+                ("forward_ms", ctypes.c_double), ("backward_ms", ctypes.c_double), ("step_ms", ctypes.c_double),
+                ("text", ctypes.c_char * 256)]
+
+
+STRUCTS = {"weft_ce_config": Config, "weft_ce_args": Args, "weft_ce_plan_info": PlanInfo}
+
+
+class Library:
+    def __init__(self, path):
+        self.c = ctypes.CDLL(os.path.abspath(path))
+        self.c.weft_last_error.restype = ctypes.c_char_p
+        self.c.weft_ce_plan_create.argtypes = [PTR, ctypes.POINTER(Config), ctypes.POINTER(PTR)]
+        self.c.weft_ce_plan_info_get.argtypes = [PTR, ctypes.POINTER(PlanInfo)]
+        self.c.weft_ce_plan_destroy.argtypes = [PTR]
+        for call in (self.c.weft_ce_forward, self.c.weft_ce_backward, self.c.weft_ce_step):
+            call.argtypes = [PTR, ctypes.POINTER(Args), PTR]
+
+    def must(self, status):
+        if status != 0:
+            raise RuntimeError(self.c.weft_last_error().decode() or f"status {status}")
+
+    def version(self):
+        number = self.c.weft_version()
+        return f"weft {number // 10000}.{number // 100 % 100}.{number % 100}"
+
+    def config(self, p, wants, budget=0, dw_dtype=0):
+        c = Config(size=ctypes.sizeof(Config), max_tokens=p.M, hidden=p.H, vocab=p.V, vocab_local=p.V,
+                   ignore_index=-100, workspace_budget=budget, wants=wants, dtype=DTYPES[p.X.dtype],
+                   target_dtype=5, dw_dtype=dw_dtype, deterministic=1, device=DEVICE_CUDA)
+        return c
+
+    def plan(self, config):
+        plan, info = PTR(), PlanInfo(size=ctypes.sizeof(PlanInfo))
+        self.must(self.c.weft_ce_plan_create(None, ctypes.byref(config), ctypes.byref(plan)))
+        self.must(self.c.weft_ce_plan_info_get(plan, ctypes.byref(info)))
+        return plan, info
+
+
+class Call:
+    """A plan, its outputs and the arguments that name them. Outputs are made by the call, as torch makes gradients."""
+    def __init__(self, library, p, wants, budget=0, dw_dtype=0):
+        self.library, self.p, self.wants = library, p, wants
+        self.handle, self.info = library.plan(library.config(p, wants, budget, dw_dtype))
+        self.dw_type = torch.float32 if dw_dtype == WEFT_F32 else p.W.dtype
+        self.stats = torch.empty(p.M, 4, device="cuda")
+
+    def args(self):
+        p = self.p
+        self.nll, self.lse = torch.empty(2, p.M, device="cuda").unbind(0)
+        a = Args(size=ctypes.sizeof(Args), tokens=p.M, x=p.X.data_ptr(), w=p.W.data_ptr(), target=p.T.data_ptr(),
+                 temperature=1.0, g_nll=p.g.data_ptr(), stats=self.stats.data_ptr(), nll=self.nll.data_ptr(),
+                 lse=self.lse.data_ptr())
+        if self.wants & (WANTS_DX | WANTS_DW):
+            self.dx = torch.empty_like(p.X, requires_grad=False)
+            self.dw = torch.empty(p.V, p.H, device="cuda", dtype=self.dw_type)
+            a.dx, a.dw = self.dx.data_ptr(), self.dw.data_ptr()
+        return a
+
+    def run(self, *names):
+        stream = torch.cuda.current_stream().cuda_stream
+        a = self.args()
+        for name in names:
+            self.library.must(getattr(self.library.c, "weft_ce_" + name)(self.handle, ctypes.byref(a), stream))
+        return (self.nll, self.dx, self.dw) if self.wants & WANTS_DX else self.nll
+
+    def close(self):
+        torch.cuda.synchronize()
+        self.library.must(self.library.c.weft_ce_plan_destroy(self.handle))
+
+
+MIB = 2**20
+
+
+def small_budget(p):
+    return p.M * p.H * 4 + 224 * MIB
+
+
+def large_budget(p):
+    return p.M * p.V * 2 + p.M * p.H * 4 + 192 * MIB
+
+
+def maker(path):
+    """A maker of weft's heads for loss_heads.heads(); a kind that the library refuses is told by its error."""
+    def make(p):
+        library = Library(path)
+        gradients = WANTS_DX | WANTS_DW
+        forward = Call(library, p, 0)
+        kinds = (("weft", ("forward", "backward"), gradients, small_budget(p), 0, "forward, then backward"),
+                 ("weft step, small", ("step",), gradients | WANTS_STEP, small_budget(p), 0, ""),
+                 ("weft step, large", ("step",), gradients | WANTS_STEP, large_budget(p), 0, ""),
+                 ("weft step, large, f32 dW", ("step",), gradients | WANTS_STEP, large_budget(p), WEFT_F32, ""))
+        for name, calls, wants, budget, dw_dtype, note in kinds:
+            call = Call(library, p, wants, budget, dw_dtype)
+            text = call.info.text.decode()
+
+            def close(call=call, first=name == "weft"):
+                call.close()
+                if first:
+                    forward.close()
+            yield Head(name, library.version(), (lambda: forward.run("forward")) if name == "weft" else None,
+                       lambda call=call, calls=calls: call.run(*calls), "token",
+                       p.X.numel() * p.X.element_size() + p.W.numel() * (4 if dw_dtype else p.W.element_size()),
+                       call.info.local_bytes + call.info.symmetric_bytes,
+                       "; ".join(part for part in (note, f"{call.info.step_gemms} GEMMs" if "step" in name else "",
+                                                   text) if part), close)
+    return make
