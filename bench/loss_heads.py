@@ -160,9 +160,9 @@ def quack(p):
         return module.scaled_exp_linear_cross_entropy_fwd(p.X.detach(), p.W.detach(), p.T, 4096, grad_scale=scale)
 
     outputs = p.X.numel() * 2 + p.W.numel() * 4
-    yield Head("quack, one call", versions, None, step, "mean", outputs,
+    yield Head("quack one call", versions, None, step, "mean", outputs,
                note="its forward with gradients alone: dW in f32, no autograd")
-    yield with_autograd(p, "quack, base", versions,
+    yield with_autograd(p, "quack base", versions,
                         lambda: module.chunked_linear_cross_entropy(p.X, p.W, p.T, tuned=False, use_scaled_exp=False),
                         "mean", "the pipeline it uses elsewhere, untuned")
 

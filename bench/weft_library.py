@@ -124,9 +124,9 @@ def maker(path):
         gradients = WANTS_DX | WANTS_DW
         forward = Call(library, p, 0)
         kinds = (("weft", ("forward", "backward"), gradients, small_budget(p), 0, "forward, then backward"),
-                 ("weft step, small", ("step",), gradients | WANTS_STEP, small_budget(p), 0, ""),
-                 ("weft step, large", ("step",), gradients | WANTS_STEP, large_budget(p), 0, ""),
-                 ("weft step, large, f32 dW", ("step",), gradients | WANTS_STEP, large_budget(p), WEFT_F32, ""))
+                 ("weft step small", ("step",), gradients | WANTS_STEP, small_budget(p), 0, ""),
+                 ("weft step large", ("step",), gradients | WANTS_STEP, large_budget(p), 0, ""),
+                 ("weft step large f32 dW", ("step",), gradients | WANTS_STEP, large_budget(p), WEFT_F32, ""))
         for name, calls, wants, budget, dw_dtype, note in kinds:
             call = Call(library, p, wants, budget, dw_dtype)
             text = call.info.text.decode()
