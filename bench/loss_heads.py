@@ -40,15 +40,18 @@ class Problem:
 
 @dataclasses.dataclass
 class Head:
-    """One way to compute the loss. forward() gives the loss; both() gives the loss, dX and dW."""
+    """One way to compute the loss. forward() gives the loss; backward() gradients of a loss that was computed before;
+    both() the loss, dX and dW. A head has those of the first two that its package has apart."""
     name: str
     version: str
     forward: Optional[Callable]
     both: Callable              # () -> (loss, dX, dW)
+    backward: Optional[Callable] = None
     gradient: str = "token"     # "token": an upstream gradient a token; "mean": 1 / M for all
     outputs: int = 0            # bytes of dX and dW, which are not counted as memory taken
     extra: int = 0              # bytes taken outside torch's allocator
     note: str = ""
+    release: Callable = lambda: None  # lets go of what backward() kept
     close: Callable = lambda: None
 
 
@@ -56,20 +59,41 @@ def version(*names):
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
 
 
-def with_autograd(p, name, versions, loss, gradient, note=""):
-    """A head made of a differentiable loss: per token, or their mean."""
-    def forward():
+class Autograd:
+    """The calls of a head that is a differentiable loss, per token or their mean."""
+    def __init__(self, p, loss, gradient):
+        self.p, self.loss, self.gradient = p, loss, gradient
+        self.graph = None
+
+    def forward(self):
         with torch.no_grad():
-            return loss()
+            return self.loss()
 
-    def both():
-        p.clear()
-        out = loss()
-        out.backward(p.g if gradient == "token" else None)
-        return out, p.X.grad, p.W.grad
+    def upstream(self):
+        return self.p.g if self.gradient == "token" else None
 
+    def both(self):
+        self.p.clear()
+        out = self.loss()
+        out.backward(self.upstream())
+        return out, self.p.X.grad, self.p.W.grad
+
+    def backward(self):
+        if self.graph is None:
+            self.graph = self.loss()
+        self.p.clear()
+        self.graph.backward(self.upstream(), retain_graph=True)
+
+    def release(self):
+        self.graph = None
+
+
+def with_autograd(p, name, versions, loss, gradient, note="", apart=True):
+    """A head made of a differentiable loss; not `apart` where its forward computes the gradients already."""
+    calls = Autograd(p, loss, gradient)
     outputs = (p.X.numel() + p.W.numel()) * p.X.element_size()
-    return Head(name, versions, forward, both, gradient, outputs, note=note)
+    return Head(name, versions, calls.forward, calls.both, calls.backward if apart else None, gradient, outputs,
+                note=note, release=calls.release)
 
 
 def torch_heads(p):
@@ -90,7 +114,7 @@ def liger_triton(p):
         out = Function.apply(p.X, p.W, p.T, None, None, -100, 0.0, 0.0, "mean")
         return out[0] if isinstance(out, tuple) else out
 
-    yield with_autograd(p, "liger triton", version("liger-kernel", "triton"), loss, "mean")
+    yield with_autograd(p, "liger triton", version("liger-kernel", "triton"), loss, "mean", apart=False)
 
 
 def liger_hopper(p):
@@ -110,6 +134,7 @@ def liger_native(p):
     from liger_kernel.ops.cute.fused_linear_scaled_cross_entropy_tp import \
         LigerFusedLinearScaledCrossEntropyNativeTPFunction as Function
     os.environ.setdefault("NVSHMEM_DISABLE_NVLS", "1")
+    os.environ.setdefault("NVSHMEM_SYMMETRIC_SIZE", "8G")
     if not dist.is_initialized():
         dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
         liger_cute_kernels.configure(flsce=liger_cute_kernels.FusedLinearCrossEntropyConfig(
@@ -151,7 +176,8 @@ def apple(p):
 def quack(p):
     from quack import linear_cross_entropy as module
     versions = version("quack-kernels", "nvidia-cutlass-dsl")
-    yield with_autograd(p, "quack", versions, lambda: module.chunked_linear_cross_entropy(p.X, p.W, p.T), "mean")
+    yield with_autograd(p, "quack", versions, lambda: module.chunked_linear_cross_entropy(p.X, p.W, p.T), "mean",
+                        apart=False)
     if not module.scaled_exp_lce_supported(p.X, p.W, 4096, "mean"):
         return
     scale = torch.full((), 1.0 / p.M, device="cuda")
@@ -160,11 +186,11 @@ def quack(p):
         return module.scaled_exp_linear_cross_entropy_fwd(p.X.detach(), p.W.detach(), p.T, 4096, grad_scale=scale)
 
     outputs = p.X.numel() * 2 + p.W.numel() * 4
-    yield Head("quack one call", versions, None, step, "mean", outputs,
+    yield Head("quack one call", versions, None, step, None, "mean", outputs,
                note="its forward with gradients alone: dW in f32, no autograd")
     yield with_autograd(p, "quack base", versions,
                         lambda: module.chunked_linear_cross_entropy(p.X, p.W, p.T, tuned=False, use_scaled_exp=False),
-                        "mean", "the pipeline it uses elsewhere, untuned")
+                        "mean", "the pipeline it uses elsewhere, untuned", apart=False)
 
 
 PEERS = {"torch": torch_heads, "quack": quack, "liger-hopper": liger_hopper, "liger-native": liger_native,

@@ -7,8 +7,8 @@
 X ~ N(0,1), W ~ N(0,1)/sqrt(H), bf16; upstream gradients 0.25 to 1.25 a token, or 1/M where a package offers the mean alone.
 The yardstick is torch.mm, that is cuBLAS: `logits` (X·Wᵀ, written), and `three` (logits, dZ·W, dZᵀ·X on real dZ).
 A measurement is ABAB: blocks of back-to-back launches between two events, a block of the yardstick before each block of the
-head, and of weft's first head before that; the figures are medians over the rounds of ms, of the ratio to the yardstick's
-block and of the ratio to weft's. Exit 77 where there is no GPU or no torch.
+head, and of weft's own in between; the figures are medians over the rounds of ms, of the ratio to the yardstick's block
+and of the ratio to weft's. Exit 77 where there is no GPU or no torch.
 """
 import argparse
 import datetime
@@ -22,6 +22,9 @@ SHAPES = ("4096x4096x131072", "8192x2048x151936", "8192x7168x129280", "16384x409
 BLOCK_MS, MOST_LAUNCHES, LEAST_LAUNCHES = 120.0, 24, 2
 MIB = 2**20
 SKIPPED = 77
+PHASES = ("forward", "backward", "both")
+# weft's heads that others are compared with directly, the last of them that runs
+REFERENCES = {"forward": ("weft",), "backward": ("weft",), "both": ("weft step small", "weft step large")}
 PEER_NAMES = ("torch", "quack", "liger-hopper", "liger-native", "liger", "apple", "verl", "verl-triton")
 
 
@@ -212,7 +215,7 @@ def measure(shape, options, makers):
         rows.append({"name": "cublas " + name.replace("_", " "), "version": f"torch {torch.__version__}",
                      "ms": median(abab(options.rounds, [getattr(yardstick, name)])[0])})
     show(rows)
-    first, kept = None, []
+    own, kept = {}, []
     for head, reason in loss_heads.heads(p, options.peers, makers):
         if reason is not None:
             rows.append({"name": head, "failed": reason})
@@ -223,20 +226,27 @@ def measure(shape, options, makers):
             if oracle:
                 row["error"] = oracle.errors(head, head.both())
                 p.clear()
-            if head.forward:
-                row["forward"] = time_phase(head.forward, yardstick.logits, first and first.forward, options.rounds)
-                row["forward"]["mib"] = peak_mib(head.forward, 0, head.extra)
-            row["both"] = time_phase(head.both, yardstick.three, first and first.both, options.rounds)
-            p.clear()
-            row["both"]["mib"] = peak_mib(head.both, head.outputs, head.extra)
+            for phase in PHASES:
+                run, bare = getattr(head, phase), yardstick.logits if phase == "forward" else yardstick.three
+                if run is None:
+                    continue
+                row[phase] = time_phase(run, bare, own.get(phase), options.rounds)
+                p.clear()
+                head.release()
+                row[phase]["mib"] = peak_mib(run, head.outputs if phase != "forward" else 0, head.extra)
+                p.clear()
+                head.release()
             if head.name in options.profile.split(","):
                 row["kernels"] = profile(head.both)
         except Exception as error:  # one that fails, or runs out of memory, does not end the others
-            row["failed"] = f"{type(error).__name__}: {str(error).strip()[:300]}"
+            row["failed"] = f"{type(error).__name__}: {(str(error).strip().splitlines() or [""])[0][:300]}"
         p.clear()
+        head.release()
         if head.name.startswith("weft"):
-            first = first or (head if "failed" not in row else None)
             kept.append(head)
+            if "failed" not in row:
+                own.update({phase: getattr(head, phase) for phase in PHASES
+                            if getattr(head, phase) and head.name in REFERENCES[phase]})
         rows.append(row)
         show(rows[-1:])
     torch.cuda.synchronize()
@@ -250,10 +260,15 @@ def measure(shape, options, makers):
     return rows
 
 
+COLUMNS = (("ms", 9, ".3f"), ("ratio", 8, ".3f"), ("to_weft", 7, ".3f"), ("mib", 7, ".0f"))
+HEADS = {"forward": ("fwd ms", "/logits"), "backward": ("bwd ms", "/three"), "both": ("f+b ms", "/three")}
+
+
 def heading(shape):
-    print(f"# {shape[0]} tokens, hidden {shape[1]}, vocabulary {shape[2]}")
-    print(f"{'head':26s}{'fwd ms':>9s}{'/logits':>8s}{'/weft':>7s}{'MiB':>8s}{'f+b ms':>9s}{'/three':>8s}"
-          f"{'/weft':>7s}{'MiB':>8s}{'dX err':>9s}{'dW err':>9s}")
+    print(f"# {shape[0]} tokens, hidden {shape[1]}, vocabulary {shape[2]}; cuBLAS's logits and three products are 1;"
+          " /weft: against weft's forward, backward and step")
+    print(f"{'head':24s}" + "".join(f"{HEADS[phase][0]:>9s}{HEADS[phase][1]:>8s}{'/weft':>7s}{'MiB':>7s}"
+                                    for phase in PHASES) + f"{'dX err':>8s}{'dW err':>8s}")
 
 
 def cell(value, width, form):
@@ -263,18 +278,16 @@ def cell(value, width, form):
 def show(rows):
     for row in rows:
         if "failed" in row:
-            print(f"{row['name']:26s} failed: {row['failed']}", flush=True)
+            print(f"{row['name']:24s} failed: {row['failed']}", flush=True)
             continue
         if "ms" in row:
-            print(f"{row['name']:26s}{row['ms']:9.3f}", flush=True)
+            print(f"{row['name']:24s}{row['ms']:9.3f}", flush=True)
             continue
-        line = f"{row['name']:26s}"
-        for phase in ("forward", "both"):
-            part = row.get(phase, {})
-            line += cell(part.get("ms"), 9, ".3f") + cell(part.get("ratio"), 8, ".3f") + \
-                cell(part.get("to_weft"), 7, ".3f") + cell(part.get("mib"), 8, ".0f")
+        line = f"{row['name']:24s}"
+        for phase in PHASES:
+            line += "".join(cell(row.get(phase, {}).get(key), width, form) for key, width, form in COLUMNS)
         error = row.get("error", {})
-        print(line + cell(error.get("dx"), 9, ".3%") + cell(error.get("dw"), 9, ".3%"), flush=True)
+        print(line + cell(error.get("dx"), 8, ".3%") + cell(error.get("dw"), 8, ".3%"), flush=True)
         for kernel, us, count in row.get("kernels", [])[:12]:
             print(f"    {us:9.1f} us {count:5.1f} x {kernel[:110]}", flush=True)
 

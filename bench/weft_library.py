@@ -52,6 +52,7 @@ class Call:
         self.handle, self.info = library.plan(library.config(p, wants, budget, dw_dtype))
         self.dw_type = torch.float32 if dw_dtype == WEFT_F32 else p.W.dtype
         self.stats = torch.empty(p.M, 4, device="cuda")
+        self.ready = False
 
     def args(self):
         p = self.p
@@ -71,6 +72,13 @@ class Call:
         for name in names:
             self.library.must(getattr(self.library.c, "weft_ce_" + name)(self.handle, ctypes.byref(a), stream))
         return (self.nll, self.dx, self.dw) if self.wants & WANTS_DX else self.nll
+
+    def backward(self):
+        """Gradients alone, of the statistics that the first call's forward left."""
+        if not self.ready:
+            self.run("forward")
+            self.ready = True
+        return self.run("backward")
 
     def close(self):
         torch.cuda.synchronize()
@@ -101,15 +109,18 @@ def maker(path):
         for name, calls, wants, budget, dw_dtype, note in kinds:
             call = Call(library, p, wants, budget, dw_dtype)
             text = call.info.text.decode()
+            apart = name == "weft"
+            outputs = p.X.numel() * p.X.element_size() + p.W.numel() * (4 if dw_dtype else p.W.element_size())
+            products = f"{call.info.step_gemms} GEMMs" if "step" in name else ""
 
-            def close(call=call, first=name == "weft"):
+            def close(call=call, apart=apart):
                 call.close()
-                if first:
+                if apart:
                     forward.close()
-            yield Head(name, library.version(), (lambda: forward.run("forward")) if name == "weft" else None,
-                       lambda call=call, calls=calls: call.run(*calls), "token",
-                       p.X.numel() * p.X.element_size() + p.W.numel() * (4 if dw_dtype else p.W.element_size()),
+
+            yield Head(name, library.version(), (lambda: forward.run("forward")) if apart else None,
+                       lambda call=call, calls=calls: call.run(*calls),
+                       (lambda call=call: call.backward()) if apart else None, "token", outputs,
                        call.info.local_bytes + call.info.symmetric_bytes,
-                       "; ".join(part for part in (note, f"{call.info.step_gemms} GEMMs" if "step" in name else "",
-                                                   text) if part), close)
+                       "; ".join(part for part in (note, products, text) if part), close=close)
     return make
