@@ -193,6 +193,12 @@ def quack(p):
                         "mean", "the pipeline it uses elsewhere, untuned", apart=False)
 
 
+def reason(error):
+    """The first line of what went wrong."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300] if lines else ''}"
+
+
 PEERS = {"torch": torch_heads, "quack": quack, "liger-hopper": liger_hopper, "liger-native": liger_native,
          "liger": liger_triton, "apple": apple, "verl": verl_chunks, "verl-triton": verl_triton}
 
@@ -204,4 +210,4 @@ def heads(p, names, extra=()):
             for head in maker(p):
                 yield head, None
         except Exception as error:  # whatever a foreign package fails with, the others are still timed
-            yield name, f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300] if str(error) else ''}"
+            yield name, reason(error)

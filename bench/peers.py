@@ -239,7 +239,7 @@ def measure(shape, options, makers):
             if head.name in options.profile.split(","):
                 row["kernels"] = profile(head.both)
         except Exception as error:  # one that fails, or runs out of memory, does not end the others
-            row["failed"] = f"{type(error).__name__}: {(str(error).strip().splitlines() or [""])[0][:300]}"
+            row["failed"] = loss_heads.reason(error)
         p.clear()
         head.release()
         if head.name.startswith("weft"):
