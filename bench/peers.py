@@ -52,6 +52,7 @@ def parse(arguments):
     parser.add_argument("--profile", default="", metavar="NAME,...", help="heads whose kernels are timed one by one")
     parser.add_argument("--no-check", action="store_true", help="do not compare the gradients with f32 ones")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--table", metavar="FILE", help="print the tables of such a file, in Markdown; measures nothing")
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error(f"--rounds {options.rounds}: at least 1")
@@ -80,6 +81,36 @@ def published(shape):
         if one:
             row[phase] = {"ms": one[0][1]}
     return row if "forward" in row and "both" in row else None
+
+
+def markdown(report):
+    """The tables of a result file, a line at a time."""
+    yield f"{report['device']}, driver {report['driver']}, CUDA {report['cuda']}, commit {report['commit']}, {report['date']}"
+    versions = {}
+    for shape, rows in report["shapes"].items():
+        yield from ("", "{} × {} × {}".format(*shape.split("x")), "",
+                    "| head | forward, ms | / logits | backward | / three | both | / three | / weft | MiB | dX, dW error |",
+                    "|---|---|---|---|---|---|---|---|---|---|")
+        for row in rows:
+            if "failed" in row:
+                yield f"| {row['name']} | did not run: {row['failed']} |" + " |" * 8
+                continue
+            cells = [row["name"] + (" (mean)" if row.get("gradient") == "mean" else "")]
+            if "ms" in row:
+                cells[0] += f": {row['ms']:.3f} ms"
+            for phase in PHASES:
+                part = row.get(phase, {})
+                cells += [form.format(part[key]) if part.get(key) is not None else ""
+                          for key, form in (("ms", "{:.3f}"), ("ratio", "{:.3f}"))]
+            both, error = row.get("both", {}), row.get("error", {})
+            cells.append(f"{both['to_weft']:.3f}" if both.get("to_weft") is not None else "")
+            cells.append(f"{both['mib']:.0f}" if both.get("mib") is not None else "")
+            cells.append(f"{error['dx']:.2%}, {error['dw']:.2%}" if error else "")
+            yield "| " + " | ".join(cells) + " |"
+            if row.get("version") and not row.get("published"):
+                versions[row["name"]] = row["version"]
+    yield ""
+    yield "; ".join(sorted({f"{name}: {version}" for name, version in versions.items()}))
 
 
 # ---- what follows needs torch and a GPU
@@ -321,6 +352,10 @@ def report(every, options):
 def main():
     global torch
     options = parse(sys.argv[1:])
+    if options.table:
+        with open(options.table) as file:
+            print("\n".join(markdown(json.load(file))))
+        return 0
     try:
         import torch
     except ImportError as error:

@@ -92,6 +92,14 @@ published='import sys; sys.path.insert(0, "bench"); import peers; print(peers.pu
 expect 0 "'forward': {'ms': 2.852}, 'both': {'ms': 10.95}" python3 -c "$published" 4096 4096 131072
 expect 0 "'forward': {'ms': 10.923}, 'both': {'ms': 43.588}" python3 -c "$published" 8192 7168 129280
 expect 0 "^None" python3 -c "$published" 4096 4096 4096
+cat >"$work/peers.json" <<'E'
+{"device": "H900", "driver": "1", "cuda": "13", "commit": "abc", "date": "2026-01-02", "shapes": {"4x8x16": [
+ {"name": "one", "version": "one 1.2", "gradient": "mean", "both": {"ms": 2.5, "ratio": 1.25, "to_weft": 1.5, "mib": 7.0}},
+ {"name": "two", "failed": "ImportError: no"}]}}
+E
+expect 0 "^| one (mean) |  |  |  |  | 2.500 | 1.250 | 1.500 | 7 |  |$" python3 bench/peers.py --table "$work/peers.json"
+grep -q "^| two | did not run: ImportError: no |" "$work/output" || fail "a head that failed is not in the table"
+grep -q "one: one 1.2" "$work/output" || fail "no version in the table"
 python3 tests/bench/layout.py bench >"$work/layout.c"
 "$cc" -std=c11 -Iinclude -o "$work/layout" "$work/layout.c"
 "$work/layout" >"$work/layout.txt"
