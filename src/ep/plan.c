@@ -66,11 +66,9 @@ static weft_status prepare(weft_ep_plan *plan, const weft_ep_config *config) {
   weft_ep_config *const c = &plan->config;
   weft_ep_machine machine = WEFT_EP_MACHINE_INIT;
   WEFT__TRY(weft__ep_config_check(c, config, plan->ranks));
-  const int32_t team = plan->comm != NULL ? plan->comm->info.device : WEFT_DEVICE_AUTO;
-  if (team != WEFT_DEVICE_AUTO && c->device != WEFT_DEVICE_AUTO && c->device != team)
-    return weft__fail(WEFT_ERR_ARGUMENT, "config.device is %d, expected 0 or that of the team, %d",
-                      c->device, team);
-  if (c->device == WEFT_DEVICE_CUDA || team == WEFT_DEVICE_CUDA)
+  int32_t device = WEFT_DEVICE_AUTO;
+  WEFT__TRY(weft__comm_device(plan->comm, c->device, &device));
+  if (device == WEFT_DEVICE_CUDA)
     return weft__fail(WEFT_ERR_UNSUPPORTED,
                       "ep_plan_create: the device is a GPU: this version runs ep on CPUs");
   plan->backend = &weft__ep_cpu;
@@ -101,13 +99,11 @@ weft_status weft_ep_plan_create(weft_comm *comm, const weft_ep_config *config, w
   }
   /* From here to the end every rank takes part in every step, whatever became of its own. */
   const common_config common = status == WEFT_OK ? common_of(&plan->config) : (common_config){0};
-  if (comm != NULL)
-    status = weft__comm_agree(comm, status, &common, sizeof common, common_fields,
-                              sizeof common_fields / sizeof common_fields[0], "ep_plan_create");
-  if (status != WEFT_OK) goto cleanup;
+  WEFT__TRY_CLEANUP(weft__comm_agree(comm, status, &common, sizeof common, common_fields,
+                                     sizeof common_fields / sizeof common_fields[0],
+                                     "ep_plan_create"));
   status = plan->backend->create(plan);
-  if (comm != NULL) status = weft__comm_agree(comm, status, NULL, 0, NULL, 0, "ep_plan_create");
-  if (status != WEFT_OK) goto cleanup;
+  WEFT__TRY_CLEANUP(weft__comm_agree(comm, status, NULL, 0, NULL, 0, "ep_plan_create"));
   WEFT__TRY_CLEANUP(plan->backend->connect(plan));
   if (comm != NULL) comm->plans++;
   *out = plan;
