@@ -67,6 +67,7 @@ static void destroy(weft_ce_plan *plan) {
   weft__cpu_ce *s = (weft__cpu_ce *)plan->state;
   if (s == NULL) return;
   weft__pool_destroy(s->pool);
+  weft__blas_give(s->blas_threads);
   weft__free(s->owned_workspace);
   if (s->symmetric != NULL) weft__comm_arena_take(plan->comm, -s->layout.symmetric_bytes);
   weft__free(s->symmetric);
@@ -101,7 +102,6 @@ static weft_status create(weft_ce_plan *plan) {
   WEFT__TRY(weft__alloc((void **)&s, sizeof *s, "plan"));
   plan->state = s;
   s->rows = weft__rows_best();
-  WEFT__TRY(weft__cpu_invariant_blas(&s->blas_logits));
   /* A smaller chunk of step, for a peer's sake, must not turn what it frees into more than was
    * asked for: the caller's workspace has the size that the rank's own layout needs. */
   weft_ce_config capped = *c;
@@ -109,6 +109,9 @@ static weft_status create(weft_ce_plan *plan) {
   WEFT__TRY(weft__cpu_layout_make(&capped, plan->ranks, plan->info.units, plan->info.token_chunk,
                                   &s->layout, &least));
   describe(c, &s->layout, &plan->info);
+  WEFT__TRY(weft__blas_take(s->layout.threads));
+  s->blas_threads = s->layout.threads;
+  WEFT__TRY(weft__cpu_invariant_blas(&s->blas_logits));
   if (s->layout.symmetric_bytes > 0) {
     WEFT__TRY(weft__comm_arena_take(plan->comm, s->layout.symmetric_bytes));
     const weft_status status =

@@ -70,6 +70,7 @@ typedef struct weft__cpu_ce {
   weft__cpu_layout layout;
   const weft__rows *rows;
   bool blas_logits; /* the logits may come from BLAS */
+  int blas_threads; /* announced to blas.h */
   weft__pool *pool;
   void *owned_workspace; /* NULL where the caller gave it */
   void *symmetric;
