@@ -5,6 +5,7 @@
 
 #include "base.h"
 #include "commands.h"
+#include "log.h"
 
 static void print_usage(FILE *to) {
   fprintf(to,
@@ -27,6 +28,10 @@ int main(int argc, char **argv) {
     return EXIT_USAGE;
   }
   const char *name = argv[1];
+  log_to_stderr();
+  if (argc > 2 && (!strcmp(name, "--version") || !strcmp(name, "--help") || !strcmp(name, "-h") ||
+                   !strcmp(name, "help")))
+    return complain(EXIT_USAGE, "%s takes nothing beside it, \"%.80s\" was given", name, argv[2]);
   if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
     print_usage(stdout);
     return end_output(name);

@@ -25,6 +25,7 @@ weft_status weft_comm_info_get(const weft_comm *comm, weft_comm_info *info) {
 
 weft_status weft_comm_barrier(weft_comm *comm) {
   WEFT__TRY(check(comm, "comm", "comm_barrier"));
+  comm->call = "comm_barrier";
   return comm->transport->barrier(comm);
 }
 
@@ -216,6 +217,7 @@ static weft_status judge(const weft_comm *comm, const message *all, size_t offse
 weft_status weft__comm_agree(weft_comm *comm, weft_status own, const void *data, size_t bytes,
                              const weft__field *fields, int count, const char *what) {
   if (comm == NULL) return own;
+  comm->call = what;
   message *const all = (message *)comm->scratch;
   message *const mine = all + comm->info.ranks;
   char own_text[512] = "";

@@ -58,6 +58,7 @@ struct weft_comm {
   weft__arena *arena;
   weft__watch *watches;
   void *scratch; /* [ranks + 1] messages of weft__comm_agree, so that it cannot run out of memory */
+  const char *call; /* the public call that is in the transport, for its messages */
 };
 
 /* Collective over the team; `recv` gets ranks × bytes in rank order. Errors: TIMEOUT, ABORTED. */

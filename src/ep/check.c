@@ -15,17 +15,17 @@ static weft_status within(const char *name, int64_t value, int64_t least, int64_
 }
 
 static weft_status check_sizes(const weft_ep_config *c, int64_t ranks) {
-  WEFT__TRY(within("tokens_max", c->tokens_max, 0, WEFT__EP_MAX_TOKENS));
+  WEFT__TRY(within("tokens_max", c->tokens_max, 0, WEFT_EP_TOKENS_MAX));
   WEFT__TRY(within("hidden", c->hidden, 8, 1 << 24));
   if (c->hidden % 8 != 0)
     return weft__fail(WEFT_ERR_ARGUMENT, "config.hidden is %" PRId64 ", expected a multiple of 8",
                       c->hidden);
-  WEFT__TRY(within("experts", c->experts, 1, WEFT__EP_MAX_EXPERTS));
+  WEFT__TRY(within("experts", c->experts, 1, WEFT_EP_EXPERTS_MAX));
   if (c->experts % ranks != 0)
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "config.experts is %" PRId64 ", expected a multiple of the %" PRId64 " ranks",
                       c->experts, ranks);
-  WEFT__TRY(within("topk", c->topk, 1, WEFT__EP_MAX_TOPK));
+  WEFT__TRY(within("topk", c->topk, 1, WEFT_EP_TOPK_MAX));
   WEFT__TRY(within("timeout_ms", c->timeout_ms, 0, INT64_MAX));
   WEFT__TRY(within("workspace_bytes", c->workspace_bytes, 0, INT64_MAX));
   return within("max_sms", c->max_sms, 0, INT32_MAX);

@@ -38,15 +38,14 @@ static weft_status check_machine(weft_ep_machine *out, const weft_ep_machine *in
   if (strcmp(out->arch, "cpu") != 0)
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "machine.arch is \"%s\", expected \"cpu\", \"sm90\" or \"sm100\"", out->arch);
-  if (out->ranks < 1 || out->ranks > WEFT__EP_MAX_EXPERTS || out->hosts < 1 ||
+  if (out->ranks < 1 || out->ranks > WEFT_EP_EXPERTS_MAX || out->hosts < 1 ||
       out->ranks % out->hosts != 0 || out->peer_memory < 0 || out->peer_memory > 1 ||
       out->reserved != 0)
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "machine: ranks %" PRId64 ", hosts %" PRId64 ", peer_memory %d, reserved %d: "
                       "expected ranks 1 to %d, hosts a divisor of ranks, peer_memory 0 or 1, "
                       "reserved 0",
-                      out->ranks, out->hosts, out->peer_memory, out->reserved,
-                      WEFT__EP_MAX_EXPERTS);
+                      out->ranks, out->hosts, out->peer_memory, out->reserved, WEFT_EP_EXPERTS_MAX);
   return WEFT_OK;
 }
 
