@@ -1,4 +1,5 @@
 /* The program `weft`: finds the command and runs it. Uses the public API alone. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <weft/weft.h>
@@ -29,6 +30,7 @@ int main(int argc, char **argv) {
   }
   const char *name = argv[1];
   log_to_stderr();
+  signal(SIGXFSZ, SIG_IGN); /* past a limit on file size, writing fails instead, and that is said */
   if (argc > 2 && (!strcmp(name, "--version") || !strcmp(name, "--help") || !strcmp(name, "-h") ||
                    !strcmp(name, "help")))
     return complain(EXIT_USAGE, "%s takes nothing beside it, \"%.80s\" was given", name, argv[2]);

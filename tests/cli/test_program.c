@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -340,6 +341,19 @@ static void files(void **state) {
     const double z[V] = {0, i, 2 * i}, lse = log(1 + exp(z[1]) + exp(z[2]));
     assert_true(fabs(((float *)nll.data)[i] - (lse - z[i % V])) < 1e-5);
   }
+  assert_int_equal(mkfifo(in_folder("pipe.npy"), 0600), 0);
+  snprintf(line, sizeof line, "ce --x %s", in_folder("pipe.npy")); /* nobody will ever write */
+  expect(line, 4);
+  assert_non_null(strstr(err, "not a regular file"));
+  struct rlimit before;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, before.rlim_max}), 0);
+  snprintf(line, sizeof line, "ce --tokens 99 --hidden 99 --vocab 9 --iters 1 --out %s",
+           in_folder("large.safetensors"));
+  const int code = run(line);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  assert_int_equal(code, 4);
+  assert_non_null(strstr(err, "cannot write: File too large"));
   tensor_free(&nll);
   tensor_free(&dx);
   tensor_free(&dw);
