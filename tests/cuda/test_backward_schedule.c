@@ -22,7 +22,9 @@ static struct backward_schedule make(uint32_t tokens, uint32_t hidden, uint32_t 
                                 wave_cols,
                                 group,
                                 dx,
-                                dw};
+                                dw,
+                                0,
+                                0};
   if (s.wave_cols > s.col_tiles) s.wave_cols = s.col_tiles;
   if (s.group > s.row_tiles) s.group = s.row_tiles;
   return s;
