@@ -44,5 +44,10 @@ run 60 test_ce_backward.txt "$bin/test_ce_backward" $quick
 run 30 test_ce_step.txt "$bin/test_ce_step"
 # shellcheck disable=SC2086 # flags, to be split
 run 60 ce_step_bench.txt "$bin/ce_step_bench" --json "$out/ce_step_bench.json" ${BENCH_FLAGS:-}
+if [ -n "${GROUPS_OF_ROWS:-}" ]; then # times by groups of rows, and phases, at one or two shapes
+  for shape in $GROUPS_OF_ROWS; do
+    run 45 "ce_step_groups_$shape.txt" "$bin/ce_backward_bench" --steps --shape "$shape"
+  done
+fi
 nvidia-smi --query-gpu=power.draw,clocks.sm,temperature.gpu --format=csv,noheader || true
 say "done"
