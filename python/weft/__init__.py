@@ -1,5 +1,5 @@
-"""weft: linear cross entropy without logits, and expert parallelism's exchange, over a team of ranks. PyTorch tensors
-and NumPy arrays; torch is imported when it is first needed."""
+"""weft: linear cross entropy without logits, and expert parallelism's exchange, over a team of
+ranks. PyTorch tensors and NumPy arrays; torch is imported when it is first needed."""
 
 import importlib
 

@@ -1,5 +1,5 @@
-"""The functions that users call. They look at what kind of array they are given and hand over; torch is imported
-where a tensor comes."""
+"""The functions that users call. They look at what kind of array they are given and hand over;
+torch is imported where a tensor comes."""
 
 from typing import Any, NamedTuple
 
@@ -28,22 +28,25 @@ def linear_cross_entropy(
 ):
     """Cross entropy of the logits c(x·weightᵀ) / temperature, without ever storing them.
 
-    x [..., hidden], weight [vocab, hidden], target [...] (int64 or int32). f32, bf16 or f16 on CPUs, bf16 or f16 on
-    GPUs; under torch's autocast x and weight are cast, and their gradients come in their own dtype. NumPy arrays give
-    NumPy arrays (16-bit words stand for bf16), without gradients.
+    x [..., hidden], weight [vocab, hidden], target [...] (int64 or int32). f32, bf16 or f16 on
+    CPUs, bf16 or f16 on GPUs; under torch's autocast x and weight are cast, and their gradients
+    come in their own dtype. NumPy arrays give NumPy arrays (16-bit words stand for bf16), without
+    gradients.
 
-    reduction: "none": a loss for each token, in f32; "mean": over tokens whose target is not ignore_index (0 where
-    there is none); "sum".
-    return_entropy, return_lse: also the entropy and the log-sum-exp of each token: (loss[, entropy][, lse]). All are
-    differentiable in torch.
-    softcap: c(a) = softcap·tanh(a / softcap). temperature: a number, or a tensor of one f32 on x's device.
-    group: a torch.distributed process group, or a weft.Team, over which the rows of weight are split in rank order;
-    x and target are the same on all its ranks, target holds ids of the whole vocabulary. Each forward asks the ranks
-    for their number of rows unless vocab_start and vocab_size are given; vocab_size below the sum of rows leaves the
-    last ones out, as padding.
-    dx: the gradient of x over the group: "all_reduce", the sum on every rank; "none", this rank's part;
-    "reduce_scatter", the sum in rows rank·⌈tokens/ranks⌉ and on, 0 in all others.
-    workspace_bytes: what a plan may take; 0: the library's choice. Plans are kept (weft.clear_plans())."""
+    reduction: "none": a loss for each token, in f32; "mean": over tokens whose target is not
+    ignore_index (0 where there is none); "sum".
+    return_entropy, return_lse: also the entropy and the log-sum-exp of each token: (loss[,
+    entropy][, lse]). All are differentiable in torch.
+    softcap: c(a) = softcap·tanh(a / softcap). temperature: a number, or a tensor of one f32 on x's
+    device.
+    group: a torch.distributed process group, or a weft.Team, over which the rows of weight are
+    split in rank order; x and target are the same on all its ranks, target holds ids of the whole
+    vocabulary. Each forward asks the ranks for their number of rows unless vocab_start and
+    vocab_size are given; vocab_size below the sum of rows leaves the last ones out, as padding.
+    dx: the gradient of x over the group: "all_reduce", the sum on every rank; "none", this rank's
+    part; "reduce_scatter", the sum in rows rank·⌈tokens/ranks⌉ and on, 0 in all others.
+    workspace_bytes: what a plan may take; 0: the library's choice. Plans are kept
+    (weft.clear_plans())."""
     run = _arrays.linear_cross_entropy
     if not isinstance(x, numpy.ndarray):
         from . import _torch
@@ -100,14 +103,15 @@ def step(
     want_dw=True,
     dw=None,
 ):
-    """Loss and gradients in one call, for upstream gradients known beforehand: those of the reduction, or with "none"
-    g_nll, g_entropy and g_lse, a number or one for each token. Gives Step(loss, dx, dw, entropy, lse), None for what
-    is not wanted. A dw that is given is added to; it may be f32 where weight is not. With dx="reduce_scatter", dx has
-    this rank's rows alone. Everything else is as in linear_cross_entropy(); nothing is recorded for autograd."""
+    """Loss and gradients in one call, for upstream gradients known beforehand: those of the
+    reduction, or with "none" g_nll, g_entropy and g_lse, a number or one for each token. Gives
+    Step(loss, dx, dw, entropy, lse), None for what is not wanted. A dw that is given is added to;
+    it may be f32 where weight is not. With dx="reduce_scatter", dx has this rank's rows alone.
+    Everything else is as in linear_cross_entropy(); nothing is recorded for autograd."""
     if reduction == "none":
         if g_nll is None and g_entropy is None and g_lse is None:
             raise ValueError(
-                'reduction is "none" and no upstream gradient is given, expected g_nll, g_entropy or g_lse'
+                'reduction is "none" without an upstream gradient, expected g_nll, g_entropy or g_lse'
             )
     elif g_nll is not None:
         raise ValueError(f'g_nll is given and reduction is {reduction!r}, expected "none"')

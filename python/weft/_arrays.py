@@ -1,5 +1,5 @@
-"""linear_cross_entropy and step on NumPy arrays, and what both frameworks' paths share: the fields of a plan. There is
-no autograd here."""
+"""linear_cross_entropy and step on NumPy arrays, and what both frameworks' paths share: the fields
+of a plan. There is no autograd here."""
 
 import numpy
 
@@ -41,7 +41,8 @@ def plan_fields(
     start, vocab = shard
     return dict(
         hidden=hidden, vocab=vocab, vocab_start=start, vocab_local=rows, ignore_index=ignore_index,
-        workspace_budget=workspace_bytes, softcap=0.0 if softcap is None else float(softcap), wants=wants, dtype=dtype,
+        workspace_budget=workspace_bytes, 
+        softcap=0.0 if softcap is None else float(softcap), wants=wants, dtype=dtype,
         target_dtype=target_dtype, dx_dtype=dx_dtype, dw_dtype=dw_dtype, dx_mode=dx_mode(dx),
         deterministic=int(deterministic), max_sms=0, threads=0, device=device,
     )  # fmt: skip
@@ -61,7 +62,7 @@ def _dtype(name, array, known):
     code = known.get(array.dtype.name)
     if code is None:
         raise TypeError(
-            f"{name} is of dtype {array.dtype}, expected {', '.join(known)} (uint16: the bits of bf16)"
+            f"{name} is of dtype {array.dtype}, expected {', '.join(known)} (the bits of bf16)"
             if known is _DTYPES
             else f"{name} is of dtype {array.dtype}, expected int64 or int32"
         )

@@ -1,5 +1,5 @@
-"""Loads the module of TVM FFI exports (python/ffi) and gives its functions by name. Knows where the wheel keeps its
-libraries, and nothing of arrays."""
+"""Loads the module of TVM FFI exports (python/ffi) and gives its functions by name. Knows where the
+wheel keeps its libraries, and nothing of arrays."""
 
 import ctypes
 import json
@@ -19,7 +19,8 @@ DX_MODES = {"all_reduce": 0, "reduce_scatter": 1, "none": 2}
 
 
 def _use_bundled_blas(folder):
-    """The wheel may bring an OpenBLAS, which needs two of gcc's libraries: loaded first, they are found."""
+    """The wheel may bring an OpenBLAS, which needs two of gcc's libraries: loaded first, they are
+    found."""
     library = folder / "libopenblas.so.0"
     if "WEFT_BLAS" in os.environ or not library.exists():
         return

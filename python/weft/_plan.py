@@ -1,5 +1,6 @@
-"""Plans of ce, made when a call first needs one and kept: a plan holds its workspace, and making one is collective.
-Knows devices and sizes, not arrays: whoever calls brings a function that allocates."""
+"""Plans of ce, made when a call first needs one and kept: a plan holds its workspace, and making
+one is collective. Knows devices and sizes, not arrays: whoever calls brings a function that
+allocates."""
 
 import contextlib
 import threading
@@ -18,8 +19,8 @@ class Plan:
         arguments = [
             fields[name]
             for name in (
-                "hidden vocab vocab_start vocab_local ignore_index workspace_budget softcap wants dtype "
-                "target_dtype dx_dtype dw_dtype dx_mode deterministic max_sms threads device"
+                "hidden vocab vocab_start vocab_local ignore_index workspace_budget softcap wants "
+                "dtype target_dtype dx_dtype dw_dtype dx_mode deterministic max_sms threads device"
             ).split()
         ]
         head, tail = [max_tokens, *arguments[:6]], arguments[6:]
@@ -75,7 +76,8 @@ def _guard(team):
 
 
 class Cache:
-    """The plans of a team, of a GPU, or of one thread on the CPU. A plan is used under the cache's lock."""
+    """The plans of a team, of a GPU, or of one thread on the CPU. A plan is used under the cache's
+    lock."""
 
     def __init__(self):
         self.lock, self.plans, self.retired = threading.RLock(), {}, []
@@ -83,9 +85,10 @@ class Cache:
 
     @contextlib.contextmanager
     def use(self, team, gpu, tokens, fields, allocate=None, capturing=False):
-        """A plan for these fields that takes so many tokens, until the end of the context. There is one for each set
-        of fields, replaced by a larger one when tokens grow; what is looked up decides alone, so that all ranks of a
-        team, who come here in the same order, decide alike."""
+        """A plan for these fields that takes so many tokens, until the end of the context. There is
+        one for each set of fields, replaced by a larger one when tokens grow; what is looked up
+        decides alone, so that all ranks of a team, who come here in the same order, decide
+        alike."""
         with self.lock:
             key = tuple(fields.items())
             plan = self.plans.pop(key, None)
@@ -137,14 +140,15 @@ def cache(team, device, gpu):
 
 
 def clear():
-    """Destroys all plans and frees their workspace, that of captured CUDA graphs included. Not collective; the ranks
-    of a team must all do it, between the same calls."""
+    """Destroys all plans and frees their workspace, that of captured CUDA graphs included. Not
+    collective; the ranks of a team must all do it, between the same calls."""
     for kept in list(_caches):
         kept.clear()
 
 
 def check_errors():
-    """Waits for the GPU's work and raises what it found wrong: targets outside the vocabulary, timeouts."""
+    """Waits for the GPU's work and raises what it found wrong: targets outside the vocabulary,
+    timeouts."""
     for kept in list(_caches):
         with kept.lock:
             for plan in [*kept.plans.values(), *kept.retired]:

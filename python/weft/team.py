@@ -1,5 +1,6 @@
-"""Teams of ranks: threads of one process, or processes over an exchange of the caller's, torch.distributed's among
-them. A team keeps the plans that were made on it, because all its ranks must make and look up plans alike."""
+"""Teams of ranks: threads of one process, or processes over an exchange of the caller's,
+torch.distributed's among them. A team keeps the plans that were made on it, because all its ranks
+must make and look up plans alike."""
 
 import atexit
 import ctypes
@@ -63,8 +64,9 @@ class Team:
     def from_exchange(
         cls, rank, ranks, allgather, barrier, *, hosts=1, timeout_ms=0, device=_native.CPU
     ):
-        """A rank of a world of processes. allgather(send, recv) fills recv, a writable memoryview of ranks times
-        send's bytes, with every rank's send in rank order; barrier() waits for all. Both raise to fail."""
+        """A rank of a world of processes. allgather(send, recv) fills recv, a writable memoryview
+        of ranks times send's bytes, with every rank's send in rank order; barrier() waits for all.
+        Both raise to fail."""
         exchange = _Exchange(ranks, allgather, barrier)
         with _Cause(exchange):
             handle = functions.comm_create_external(
@@ -84,7 +86,8 @@ class Team:
         return _Cause(self._exchange)
 
     def shard(self, rows):
-        """(first row, all rows) of a vocabulary of which each rank holds the next `rows`. Collective."""
+        """(first row, all rows) of a vocabulary of which each rank holds the next `rows`.
+        Collective."""
         counts = self._gather_counts(rows)
         return sum(counts[: self.rank]), sum(counts)
 
@@ -117,6 +120,7 @@ class Team:
         handle, self.handle = self.handle, None
         if handle is not None:
             functions.comm_destroy(handle)
+        self._exchange = None  # and with it the process group
 
 
 class _Cause:
@@ -136,7 +140,7 @@ class _Cause:
 
 _teams = weakref.WeakSet()
 _by_name = weakref.WeakValueDictionary()
-_of_group = {}  # (group's name, device) → (weak reference to the group, its team)
+_of_group = {}  # (name, device) → (weak reference to the group, its team): weft keeps none alive
 _lock = threading.Lock()
 
 
@@ -149,8 +153,8 @@ def named(name):
 
 
 def of_process_group(group, device=_native.CPU):
-    """The team of a torch.distributed process group, made at its first use; None for a group of one. Collective over
-    the group at first."""
+    """The team of a torch.distributed process group, made at its first use; None for a group of
+    one. Collective over the group at first."""
     import torch.distributed as dist
 
     ranks = dist.get_world_size(group)
@@ -159,11 +163,11 @@ def of_process_group(group, device=_native.CPU):
     key = (group.group_name, device)
     with _lock:
         found = _of_group.get(key)
-    if found is not None and found[0] is group:
+    if found is not None and found[0]() is group:
         return found[1]
     team = Team.from_exchange(dist.get_rank(group), ranks, *_functions_of(group), device=device)
     with _lock:
-        _of_group[key] = (group, team)
+        _of_group[key] = (weakref.ref(group), team)
     if found is not None:
         found[1].close()  # a group of the past, of the same name
     return team
@@ -173,25 +177,30 @@ def _functions_of(group):
     import torch
     import torch.distributed as dist
 
-    # NCCL sees GPU memory alone: bytes go there and back.
-    staging = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+    # NCCL sees GPU memory alone: bytes go there and back. Gloo gets memory of torch's own: it may
+    # let go of a tensor in a thread of its own, which must not need Python then.
+    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+    ranks, reference = dist.get_world_size(group), weakref.ref(group)
+
+    def alive():
+        found = reference()
+        if found is None:
+            raise RuntimeError("the process group was destroyed")
+        return found
 
     def allgather(send, recv):
-        parts = torch.frombuffer(recv, dtype=torch.uint8).view(dist.get_world_size(group), -1)
-        own = torch.frombuffer(send, dtype=torch.uint8)
-        if staging == "cpu":
-            dist.all_gather(list(parts), own, group=group)
-        else:
-            all_parts = torch.empty(parts.shape, dtype=torch.uint8, device=staging)
-            dist.all_gather_into_tensor(all_parts, own.to(staging), group=group)
-            parts.copy_(all_parts)
+        own = torch.frombuffer(send, dtype=torch.uint8).to(device, copy=True)
+        parts = torch.empty(ranks, own.numel(), dtype=torch.uint8, device=device)
+        dist.all_gather(list(parts), own, group=alive())
+        torch.frombuffer(recv, dtype=torch.uint8).copy_(parts.view(-1))
 
-    return allgather, lambda: dist.barrier(group)
+    return allgather, lambda: dist.barrier(alive())
 
 
 @atexit.register
 def _close_all():
     _plan.clear()
+    _of_group.clear()
     for team in list(_teams):
         try:
             team.close()
