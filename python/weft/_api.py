@@ -111,7 +111,8 @@ def step(
     if reduction == "none":
         if g_nll is None and g_entropy is None and g_lse is None:
             raise ValueError(
-                'reduction is "none" without an upstream gradient, expected g_nll, g_entropy or g_lse'
+                'reduction is "none" without an upstream gradient, expected g_nll, g_entropy '
+                "or g_lse"
             )
     elif g_nll is not None:
         raise ValueError(f'g_nll is given and reduction is {reduction!r}, expected "none"')

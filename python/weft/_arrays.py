@@ -41,7 +41,7 @@ def plan_fields(
     start, vocab = shard
     return dict(
         hidden=hidden, vocab=vocab, vocab_start=start, vocab_local=rows, ignore_index=ignore_index,
-        workspace_budget=workspace_bytes, 
+        workspace_budget=workspace_bytes,
         softcap=0.0 if softcap is None else float(softcap), wants=wants, dtype=dtype,
         target_dtype=target_dtype, dx_dtype=dx_dtype, dw_dtype=dw_dtype, dx_mode=dx_mode(dx),
         deterministic=int(deterministic), max_sms=0, threads=0, device=device,

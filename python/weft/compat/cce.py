@@ -40,9 +40,9 @@ def linear_cross_entropy(
     filter_c_grad=True,
     vocab_parallel_options=None,
 ):
-    """Cross entropy of softcap(e·cᵀ). shift: predict the targets that many places later. filter_eps lets gradients
-    leave out what is small, under its names; weft leaves nothing out. Sums are f32, as accum_e_fp32 and accum_c_fp32
-    ask. impl is how; "cce" and "cce_exact" mean weft."""
+    """Cross entropy of softcap(e·cᵀ). shift: predict the targets that many places later. filter_eps
+    lets gradients leave out what is small, under its names; weft leaves nothing out. Sums are f32,
+    as accum_e_fp32 and accum_c_fp32 ask. impl is how; "cce" and "cce_exact" mean weft."""
     refuse(bias=(bias, None), filter_eps=(filter_eps, "auto", "high", None))
     if str(getattr(impl, "name", impl)).lower() not in (
         "cce",

@@ -1,5 +1,5 @@
-"""Liger-Kernel's fused linear cross entropies by their function, module and autograd-class names. The classes have
-`apply` alone: what is recorded for autograd is weft's operator."""
+"""Liger-Kernel's fused linear cross entropies by their function, module and autograd-class names.
+The classes have `apply` alone: what is recorded for autograd is weft's operator."""
 
 from typing import Any, NamedTuple
 
@@ -36,8 +36,9 @@ def _fused(
     inner_mode=None,
     chunk_mem_const=1,
 ):
-    """(loss, z_loss, token_accuracy, predicted_tokens). The z-loss is lse_square_scale·lse² of the tokens that count;
-    it is part of the loss. Sums are f32 whatever accum_dtype, and there are no chunks."""
+    """(loss, z_loss, token_accuracy, predicted_tokens). The z-loss is lse_square_scale·lse² of the
+    tokens that count; it is part of the loss. Sums are f32 whatever accum_dtype, and there are no
+    chunks."""
     refuse(
         bias=(bias, None),
         ce_weight=(ce_weight, None),
@@ -196,7 +197,8 @@ class LigerFusedLinearScaledCrossEntropyFunction:
 
 
 class LigerFusedLinearScaledCrossEntropyTPFunction:
-    """The same over the ranks of a group (None: the world), each with its rows of the vocabulary."""
+    """The same over the ranks of a group (None: the world), each with its rows of the
+    vocabulary."""
 
     @staticmethod
     def apply(

@@ -1,5 +1,6 @@
-"""Megatron-LM's parallel cross entropy over a vocabulary-sharded head: what its ColumnParallelLinear followed by
-vocab_parallel_cross_entropy computes, from the head's input and weight shard, without logits."""
+"""Megatron-LM's parallel cross entropy over a vocabulary-sharded head: what its
+ColumnParallelLinear followed by vocab_parallel_cross_entropy computes, from the head's input and
+weight shard, without logits."""
 
 import torch
 import torch.distributed as dist
@@ -9,8 +10,8 @@ from ._common import refuse
 
 
 class _GatherTokens(torch.autograd.Function):
-    """All tokens from each rank's share, as sequence parallelism wants; the gradient that comes back has this rank's
-    rows summed already."""
+    """All tokens from each rank's share, as sequence parallelism wants; the gradient that comes
+    back has this rank's rows summed already."""
 
     @staticmethod
     def forward(ctx, hidden, group):
@@ -29,13 +30,14 @@ def linear_cross_entropy(
     weight,
     labels,
     tp_group=None,
-    reduction="none",
+    reduction="mean",
     ignore_index=-100,
     sequence_parallel=False,
 ):
-    """hidden [sequence, batch, hidden] or [tokens, hidden]; weight, this rank's [vocab / ranks, hidden]; labels in
-    hidden's order without its last dimension. With sequence_parallel, hidden is this rank's share of the sequence, equal
-    on all ranks, and so is its gradient; labels are those of the whole. Losses in labels' shape, f32."""
+    """hidden [sequence, batch, hidden] or [tokens, hidden]; weight, this rank's [vocab / ranks,
+    hidden]; labels in hidden's order without its last dimension. With sequence_parallel, hidden is
+    this rank's share of the sequence, equal on all ranks, and so is its gradient; labels are those
+    of the whole. Losses, f32, in labels' shape where reduction is "none"."""
     shape = labels.shape
     if sequence_parallel:
         if tp_group is None:
@@ -52,7 +54,14 @@ def linear_cross_entropy(
     )
 
 
+class LinearCrossEntropy:
+    """The autograd class's name: LinearCrossEntropy.apply is the function."""
+
+    apply = staticmethod(linear_cross_entropy)
+
+
 def vocab_parallel_linear_cross_entropy(hidden, weight, target, label_smoothing=0.0, tp_group=None):
-    """vocab_parallel_cross_entropy(hidden·weightᵀ, target, label_smoothing) of a loss for each token."""
+    """vocab_parallel_cross_entropy(hidden·weightᵀ, target, label_smoothing) of a loss for each
+    token."""
     refuse(label_smoothing=(label_smoothing, 0.0, 0))
-    return linear_cross_entropy(hidden, weight, target, tp_group)
+    return linear_cross_entropy(hidden, weight, target, tp_group, reduction="none")

@@ -1,5 +1,5 @@
-"""verl's linear_cross_entropy (verl.utils.kernel): log-probabilities and entropies of labels, over a tensor-parallel
-group where one is given."""
+"""verl's linear_cross_entropy (verl.utils.kernel): log-probabilities and entropies of labels, over
+a tensor-parallel group where one is given."""
 
 from .._api import linear_cross_entropy as _linear_cross_entropy
 
@@ -7,8 +7,8 @@ from .._api import linear_cross_entropy as _linear_cross_entropy
 def linear_cross_entropy(
     hidden, weight, labels, temperature=1.0, reduction="none", dist_process_group=None
 ):
-    """(log-probabilities, entropies), f32. Without reduction of both, over all tokens, for "sum" and "mean" of the
-    log-probabilities; hidden [..., hidden] and labels [...] come out flat, as there."""
+    """(log-probabilities, entropies) of all tokens, flat, f32. reduction, "sum" or "mean" over all
+    tokens, is of the log-probabilities alone."""
     reduction = reduction.lower()
     if reduction not in ("none", "sum", "mean"):
         raise ValueError(f'reduction is {reduction!r}, expected "none", "sum" or "mean"')
