@@ -86,13 +86,16 @@ class Cache:
     @contextlib.contextmanager
     def use(self, team, gpu, tokens, fields, allocate=None, capturing=False):
         """A plan for these fields that takes so many tokens, until the end of the context. There is
-        one for each set of fields, replaced by a larger one when tokens grow; what is looked up
-        decides alone, so that all ranks of a team, who come here in the same order, decide
-        alike."""
+        one for each set of fields, replaced by a larger one when tokens grow. The ranks of a team hold
+        different rows, so one may have a plan where another has none: if one needs a new one, all
+        make it."""
         with self.lock:
             key = tuple(fields.items())
             plan = self.plans.pop(key, None)
-            if plan is None or plan.max_tokens < tokens:
+            needed = plan is None or plan.max_tokens < tokens
+            if team is not None:
+                needed = team.any(needed)
+            if needed:
                 if capturing:
                     raise RuntimeError(
                         "a plan can't be made while a stream is being captured: run the same call "

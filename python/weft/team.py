@@ -91,6 +91,11 @@ class Team:
         counts = self._gather_counts(rows)
         return sum(counts[: self.rank]), sum(counts)
 
+    def any(self, flag):
+        """Whether one of the ranks says so. Collective; ranks that are threads decide alone, for
+        which all of them must make the same calls with the same rows."""
+        return any(self._gather_counts(int(flag))) if self._exchange is not None else flag
+
     def _gather_counts(self, value):
         if self._exchange is None:
             raise ValueError(

@@ -14,7 +14,9 @@ def problem(tokens, hidden, vocab, seed=0, ignore=0.2):
     return x, w, target
 
 
-def loss_and_gradients(x, w, target, g_nll=0.0, g_entropy=0.0, g_lse=0.0, temperature=1.0, cap=None, ignore=-100):
+def loss_and_gradients(
+    x, w, target, g_nll=0.0, g_entropy=0.0, g_lse=0.0, temperature=1.0, cap=None, ignore=-100
+):
     """nll, entropy, lse, dx, dw, and the largest |z| of each row."""
     x, w = x.astype(np.float64), w.astype(np.float64)
     a = x @ w.T
@@ -36,9 +38,20 @@ def loss_and_gradients(x, w, target, g_nll=0.0, g_entropy=0.0, g_lse=0.0, temper
     def column(g):
         return np.broadcast_to(np.asarray(g, np.float64), len(x))[:, None]
 
-    dz = column(g_nll) * (p - hot) - column(g_entropy) * p * (log_p + entropy[:, None]) + column(g_lse) * p
+    dz = (
+        column(g_nll) * (p - hot)
+        - column(g_entropy) * p * (log_p + entropy[:, None])
+        + column(g_lse) * p
+    )
     dz = np.where(counts[:, None], dz, 0) / temperature * slope
-    return np.where(counts, nll, 0), np.where(counts, entropy, 0), lse, dz @ w, dz.T @ x, np.abs(z).max(axis=1)
+    return (
+        np.where(counts, nll, 0),
+        np.where(counts, entropy, 0),
+        lse,
+        dz @ w,
+        dz.T @ x,
+        np.abs(z).max(axis=1),
+    )
 
 
 def close(found, right, z_max):

@@ -47,10 +47,27 @@ def test_cce():
     x, w, target = problem()
     for reduction in ("none", "mean", "sum"):
         found = cce.linear_cross_entropy(x, w, target, reduction=reduction, softcap=3.0)
-        same(found.flatten() if reduction == "none" else found, plain(x, w, target, reduction, 3.0), x, w)
-    same(cce.LinearCrossEntropy(shift=True)(x, w, target), plain(x[:, :-1], w, target[:, 1:], "mean"), x, w)
+        same(
+            found.flatten() if reduction == "none" else found,
+            plain(x, w, target, reduction, 3.0),
+            x,
+            w,
+        )
+    same(
+        cce.LinearCrossEntropy(shift=True)(x, w, target),
+        plain(x[:, :-1], w, target[:, 1:], "mean"),
+        x,
+        w,
+    )
     loss, lse = cce.linear_cross_entropy(x, w, target, return_lse=True, shift=2)
-    same(lse, (x[:, :-2] @ w.t()).logsumexp(-1).where(target[:, 2:] != -100, (x[:, :-2] @ w.t()).logsumexp(-1).detach()), x, w)
+    same(
+        lse,
+        (x[:, :-2] @ w.t())
+        .logsumexp(-1)
+        .where(target[:, 2:] != -100, (x[:, :-2] @ w.t()).logsumexp(-1).detach()),
+        x,
+        w,
+    )
     for bad in (dict(bias=torch.zeros(50)), dict(filter_eps=1e-3), dict(impl="torch_compile")):
         with pytest.raises(NotImplementedError, match=next(iter(bad))):
             cce.linear_cross_entropy(x, w, target, **bad)
@@ -63,13 +80,17 @@ def test_liger():
         right = plain(x, w, target, reduction)
         same(liger.liger_fused_linear_cross_entropy(x, w, target, reduction=reduction), right, x, w)
         same(liger.LigerFusedLinearCrossEntropyLoss(reduction=reduction)(w, x, target), right, x, w)
-    out = liger.liger_fused_linear_cross_entropy(x, w, target, lse_square_scale=1e-2, return_z_loss=True)
+    out = liger.liger_fused_linear_cross_entropy(
+        x, w, target, lse_square_scale=1e-2, return_z_loss=True
+    )
     valid = target != -100
     z = 1e-2 * ((x @ w.t()).logsumexp(-1)[valid] ** 2).mean()
     same(out.z_loss, z, x, w)
     same(liger.LigerFusedLinearCrossEntropyFunction.apply(x, w, target, None, None, -100, 1e-2)[0],
          plain(x, w, target, "mean") + 1e-2 * ((x @ w.t()).logsumexp(-1)[valid] ** 2).mean(), x, w)  # fmt: skip
-    nll, entropy = liger.LigerFusedLinearScaledCrossEntropyFunction.apply(x, w, target, return_entropy=True)
+    nll, entropy = liger.LigerFusedLinearScaledCrossEntropyFunction.apply(
+        x, w, target, return_entropy=True
+    )
     same(nll, plain(x, w, target), x, w)
     for bad in (dict(bias=torch.zeros(50)), dict(ce_weight=torch.ones(50)), dict(label_smoothing=0.1),
                 dict(use_token_scaling=True), dict(return_token_accuracy=True), dict(return_predicted_tokens=True),
@@ -77,13 +98,20 @@ def test_liger():
         with pytest.raises(NotImplementedError, match=next(iter(bad))):
             liger.liger_fused_linear_cross_entropy(x, w, target, **bad)
     with pytest.raises(NotImplementedError, match="selected_token_ids"):
-        liger.LigerFusedLinearScaledCrossEntropyFunction.apply(x, w, target, selected_token_ids=target[3:5])
+        liger.LigerFusedLinearScaledCrossEntropyFunction.apply(
+            x, w, target, selected_token_ids=target[3:5]
+        )
 
 
 def test_megatron():
     x, w, target = problem()
     same(megatron.linear_cross_entropy(x, w, target), plain(x, w, target, "mean"), x, w)
-    same(megatron.LinearCrossEntropy.apply(x, w, target, None, "sum"), plain(x, w, target, "sum"), x, w)
+    same(
+        megatron.LinearCrossEntropy.apply(x, w, target, None, "sum"),
+        plain(x, w, target, "sum"),
+        x,
+        w,
+    )
     found = megatron.vocab_parallel_linear_cross_entropy(x, w, target)
     assert found.shape == target.shape
     same(found.flatten(), plain(x, w, target), x, w)

@@ -64,7 +64,9 @@ def check_head(rank, world):
         close(dw, right[2][first:last])
     # rows from `vocab_size` on are padding
     padded = torch.cat([w[first:last], torch.full((int(rank == world - 1), HIDDEN), 9.0)])
-    nll, dx_found, dw = head(x, padded, target, g, group=dist.group.WORLD, vocab_start=first, vocab_size=VOCAB)
+    nll, dx_found, dw = head(
+        x, padded, target, g, group=dist.group.WORLD, vocab_start=first, vocab_size=VOCAB
+    )
     close(nll, right[0])
     close(dx_found, right[1])
     assert not dw[last - first :].any()
@@ -98,10 +100,17 @@ def check_refusal(rank, world):
     x, w, target, _ = problem()
     first, last = CUTS[world][rank : rank + 2]
     count = TOKENS - (rank == 1)
-    with pytest.raises(ValueError, match=f"tokens is {TOKENS} on rank 0 and {TOKENS - 1} on rank 1"):
+    with pytest.raises(
+        ValueError, match=f"tokens is {TOKENS} on rank 0 and {TOKENS - 1} on rank 1"
+    ):
         weft.linear_cross_entropy(x[:count], w[first:last], target[:count], group=dist.group.WORLD)
-    with pytest.raises(ValueError if rank == 0 else RuntimeError, match="temperature is 0" if rank == 0 else "rank 0 refused"):
-        weft.linear_cross_entropy(x, w[first:last], target, temperature=float(rank), group=dist.group.WORLD)
+    with pytest.raises(
+        ValueError if rank == 0 else RuntimeError,
+        match="temperature is 0" if rank == 0 else "rank 0 refused",
+    ):
+        weft.linear_cross_entropy(
+            x, w[first:last], target, temperature=float(rank), group=dist.group.WORLD
+        )
 
 
 def check_compat(rank, world):
@@ -115,19 +124,31 @@ def check_compat(rank, world):
     close(logprobs, -nll)
     close(found, entropy)
     close(liger.liger_fused_linear_scaled_cross_entropy_tp(x, mine, target, group), nll)
-    close(liger.LigerFusedLinearScaledCrossEntropyTPFunction.apply(x, mine, target, None, 1.0, -100, 1, True)[1], entropy)
+    close(
+        liger.LigerFusedLinearScaledCrossEntropyTPFunction.apply(
+            x, mine, target, None, 1.0, -100, 1, True
+        )[1],
+        entropy,
+    )
     options = cce.VocabParallelOptions(rank * size, (rank + 1) * size, group)
-    close(cce.linear_cross_entropy(x, mine, target, reduction="none", vocab_parallel_options=options), nll)
+    close(
+        cce.linear_cross_entropy(x, mine, target, reduction="none", vocab_parallel_options=options),
+        nll,
+    )
     whole, full = x.clone().requires_grad_(), w.clone().requires_grad_()
     (weft.linear_cross_entropy(whole, full, target) * g).sum().backward()
     rows = TOKENS // world
     share = x[rank * rows : (rank + 1) * rows].clone().requires_grad_()
-    losses = megatron.linear_cross_entropy(share, mine, target, group, "none", sequence_parallel=True)
+    losses = megatron.linear_cross_entropy(
+        share, mine, target, group, "none", sequence_parallel=True
+    )
     (losses * g).sum().backward()
     close(losses, nll)
     close(share.grad, whole.grad[rank * rows : (rank + 1) * rows])
     close(mine.grad, full.grad[rank * size : (rank + 1) * size])
-    shaped = megatron.vocab_parallel_linear_cross_entropy(x.view(7, 4, -1), mine, target.view(7, 4), tp_group=group)
+    shaped = megatron.vocab_parallel_linear_cross_entropy(
+        x.view(7, 4, -1), mine, target.view(7, 4), tp_group=group
+    )
     close(shaped, nll.view(7, 4))
 
 
@@ -139,25 +160,39 @@ def check_ep(rank, world):
     local = experts // world
     buffer = Buffer(dist.group.WORLD, tokens_max=20, experts=experts, alignment=4)
     x = torch.randn(tokens, hidden).bfloat16().requires_grad_()
-    idx = torch.stack([torch.randperm(experts)[:k] for _ in range(tokens)] or [torch.zeros(k, dtype=torch.long)])[:tokens]
+    idx = torch.stack(
+        [torch.randperm(experts)[:k] for _ in range(tokens)] or [torch.zeros(k, dtype=torch.long)]
+    )[:tokens]
     idx[::4, 1] = -1
     weights = torch.rand(tokens, k).requires_grad_()
     factor = torch.where(idx >= 0, (idx + 1) / 4, 0)  # expert e multiplies its rows by (e + 1) / 4
 
     def near(a, b, bound=0.01):
-        assert a.shape == b.shape and (a.float() - b).abs().max() <= bound * b.abs().max() if b.numel() else True
+        assert (
+            a.shape == b.shape and (a.float() - b).abs().max() <= bound * b.abs().max()
+            if b.numel()
+            else True
+        )
 
     received = buffer.dispatch(x, idx, weights)
     scale = torch.zeros(received.x.shape[0], 1)
     for e in range(local):
         first = int(received.offsets[e])
-        assert first % 4 == 0 and received.expert(e).shape[0] == int(received.counts[e]) == int(received.source_counts[e].sum())
+        assert first % 4 == 0 and received.expert(e).shape[0] == int(received.counts[e]) == int(
+            received.source_counts[e].sum()
+        )
         scale[first : first + int(received.counts[e])] = (rank * local + e + 1) / 4
     want = (factor * weights).sum(1, keepdim=True) * x.float()
     g = torch.randn(tokens, hidden).bfloat16()
     g_x, g_w = torch.autograd.grad((want * g.float()).sum(), (x, weights), retain_graph=True)
-    for out in (buffer.combine(received.x * scale.bfloat16(), received.handle, weights),  # weighted here or there
-                buffer.combine((received.x.float() * scale * received.weights[:, None]).bfloat16(), received.handle)):
+    for out in (
+        buffer.combine(
+            received.x * scale.bfloat16(), received.handle, weights
+        ),  # weighted here or there
+        buffer.combine(
+            (received.x.float() * scale * received.weights[:, None]).bfloat16(), received.handle
+        ),
+    ):
         near(out, want.detach())
         found = torch.autograd.grad(out, (x, weights), g, retain_graph=True)
         near(found[0], g_x)
@@ -184,7 +219,9 @@ def check_ep(rank, world):
     buffer.close()
 
 
-CHECKS = {name[6:]: function for name, function in list(globals().items()) if name.startswith("check_")}
+CHECKS = {
+    name[6:]: function for name, function in list(globals().items()) if name.startswith("check_")
+}
 
 
 def run_rank(rank, world, checks, store, report):
@@ -207,10 +244,14 @@ def test_over_gloo(world):
         report = os.path.join(folder, "report")
         error = None
         try:
-            mp.spawn(run_rank, (world, list(CHECKS), os.path.join(folder, "store"), report), nprocs=world)
+            mp.spawn(
+                run_rank, (world, list(CHECKS), os.path.join(folder, "store"), report), nprocs=world
+            )
         except Exception as failure:
             error = failure
-        told = [open(f"{report}.{r}").read() for r in range(world) if os.path.exists(f"{report}.{r}")]
+        told = [
+            open(f"{report}.{r}").read() for r in range(world) if os.path.exists(f"{report}.{r}")
+        ]
         assert error is None and not told, "\n".join(told) or str(error)
 
 

@@ -10,8 +10,13 @@ import weft
 torch = pytest.importorskip("torch")
 from weft import _operators  # noqa: E402
 
-DEVICES = ["cpu"] + (["cuda"] if weft.info()["cuda_available"] and torch.cuda.is_available() else [])
-DTYPES = {"cpu": [torch.float32, torch.bfloat16, torch.float16], "cuda": [torch.bfloat16, torch.float16]}
+DEVICES = ["cpu"] + (
+    ["cuda"] if weft.info()["cuda_available"] and torch.cuda.is_available() else []
+)
+DTYPES = {
+    "cpu": [torch.float32, torch.bfloat16, torch.float16],
+    "cuda": [torch.bfloat16, torch.float16],
+}
 CASES = [(device, dtype) for device in DEVICES for dtype in DTYPES[device]]
 
 
@@ -70,22 +75,33 @@ def test_upstream_gradients_of_any_form(device, dtype):
     nll, entropy = weft.linear_cross_entropy(x, w, target, return_entropy=True)
     right_nll, right_entropy, _ = plain(x, w, target)
     strided = torch.rand(*target.shape, 2, device=device)[..., 1]
-    for g in (torch.ones((), device=device).expand(target.shape), strided, torch.rand(1, 17, device=device).expand(3, 17)):
+    for g in (
+        torch.ones((), device=device).expand(target.shape),
+        strided,
+        torch.rand(1, 17, device=device).expand(3, 17),
+    ):
         for one, exact in zip(torch.autograd.grad(nll, (x, w), g, retain_graph=True),
                               torch.autograd.grad(right_nll, (x, w), g.double(), retain_graph=True)):  # fmt: skip
             assert near(one, exact, dtype)
-    for one, exact in zip(gradients(entropy.mean(), x, w), torch.autograd.grad(right_entropy.mean(), (x, w), retain_graph=True)):
+    for one, exact in zip(
+        gradients(entropy.mean(), x, w),
+        torch.autograd.grad(right_entropy.mean(), (x, w), retain_graph=True),
+    ):
         assert near(one, exact, dtype)  # the entropy alone
     hole = torch.where(target == -100, torch.nan, 1.0)
     nll = weft.linear_cross_entropy(x, w, target)
-    for one, exact in zip(torch.autograd.grad(nll, (x, w), hole), torch.autograd.grad(right_nll.sum(), (x, w))):
+    for one, exact in zip(
+        torch.autograd.grad(nll, (x, w), hole), torch.autograd.grad(right_nll.sum(), (x, w))
+    ):
         assert near(one, exact, dtype)
 
 
 def test_only_what_requires_grad_is_computed(monkeypatch):
     asked = []
     native = _operators._arrays.plan_fields
-    monkeypatch.setattr(_operators._arrays, "plan_fields", lambda **f: asked.append(f["wants"]) or native(**f))
+    monkeypatch.setattr(
+        _operators._arrays, "plan_fields", lambda **f: asked.append(f["wants"]) or native(**f)
+    )
     x, w, target = problem()
     for dx, dw, wants in ((True, False, 2), (False, True, 4), (True, True, 6)):
         asked.clear()
@@ -93,7 +109,9 @@ def test_only_what_requires_grad_is_computed(monkeypatch):
             x.detach().requires_grad_(dx), w.detach().requires_grad_(dw), target, reduction="mean").backward()  # fmt: skip
         assert asked == [0, wants]
     asked.clear()
-    assert not weft.linear_cross_entropy(x.detach(), w.detach(), target).requires_grad and asked == [0]
+    assert not weft.linear_cross_entropy(
+        x.detach(), w.detach(), target
+    ).requires_grad and asked == [0]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -105,9 +123,17 @@ def test_reductions_views_and_step(device):
     assert torch.allclose(mean, (plain(x, w, target)[0].sum() / count).float(), rtol=1e-4)
     right = gradients(mean, x, w)
     step = weft.step(x, w, target)
-    assert torch.equal(step.loss, mean) and near(step.dx, right[0], dtype) and near(step.dw, right[1], dtype)
+    assert (
+        torch.equal(step.loss, mean)
+        and near(step.dx, right[0], dtype)
+        and near(step.dw, right[1], dtype)
+    )
     sums = torch.full(w.shape, 1.0, device=device)  # f32, added to
-    assert weft.step(x, w, target, dw=sums).dw is sums and near(sums - 1, step.dw, torch.float32) or dtype != torch.float32
+    assert (
+        weft.step(x, w, target, dw=sums).dw is sums
+        and near(sums - 1, step.dw, torch.float32)
+        or dtype != torch.float32
+    )
     whole = weft.linear_cross_entropy(x, w, target)
     wide = torch.zeros(3, 17, 40, device=device, dtype=dtype)
     wide[..., 8:32] = x.detach()
@@ -115,14 +141,18 @@ def test_reductions_views_and_step(device):
                  x.detach().transpose(1, 2).contiguous().transpose(1, 2)):  # fmt: skip
         assert torch.equal(weft.linear_cross_entropy(view, w, target), whole)
     same = x.detach()[:1].expand(3, 17, 24)
-    assert torch.equal(weft.linear_cross_entropy(same, w, target[:1].expand(3, 17)), whole[:1].expand(3, 17))
+    assert torch.equal(
+        weft.linear_cross_entropy(same, w, target[:1].expand(3, 17)), whole[:1].expand(3, 17)
+    )
     scale = torch.tensor(0.5, device=device)
     assert torch.equal(weft.linear_cross_entropy(x, w, target, temperature=scale),
                        weft.linear_cross_entropy(x, w, target, temperature=0.5))  # fmt: skip
     odd = [t.detach()[..., :23].requires_grad_() for t in (x, w)]  # rows that are not aligned
     nll = weft.linear_cross_entropy(*odd, target)
     assert (nll - plain(*odd, target)[0]).abs().max() < 2e-4
-    for one, exact in zip(gradients(nll.sum(), *odd), gradients(plain(*odd, target)[0].sum(), *odd)):
+    for one, exact in zip(
+        gradients(nll.sum(), *odd), gradients(plain(*odd, target)[0].sum(), *odd)
+    ):
         assert near(one, exact, dtype)
     ignored = torch.full_like(target, -100)
     mean = weft.linear_cross_entropy(x, w, ignored, reduction="mean")
@@ -159,7 +189,9 @@ def test_compile_without_a_graph_break(device):
         nll, entropy = weft.linear_cross_entropy(x * 2, w, target, return_entropy=True, softcap=4.0)
         return nll.sum() - 0.1 * entropy.sum()
 
-    compiled = torch.compile(loss, fullgraph=True, backend="inductor" if device == "cuda" else "aot_eager")
+    compiled = torch.compile(
+        loss, fullgraph=True, backend="inductor" if device == "cuda" else "aot_eager"
+    )
     one, right = compiled(x, w, target), loss(x, w, target)
     assert torch.allclose(one, right)
     for a, b in zip(gradients(one, x, w), gradients(right, x, w)):
@@ -197,7 +229,9 @@ def test_misuse():
     ):  # fmt: skip
         with pytest.raises(kind, match=words):
             call()
-    double = torch.autograd.grad(weft.linear_cross_entropy(x, w, target).sum(), x, create_graph=True)[0]
+    double = torch.autograd.grad(
+        weft.linear_cross_entropy(x, w, target).sum(), x, create_graph=True
+    )[0]
     with pytest.raises(RuntimeError):
         double.sum().backward()
 
@@ -207,7 +241,11 @@ def test_module():
     x, w, target = problem()
     loss, entropy = copy.deepcopy(module)(x, w, target.clamp(min=3))
     right = weft.linear_cross_entropy(x, w, target.clamp(min=3), reduction="sum", ignore_index=3)
-    assert torch.equal(loss, right) and entropy.shape == target.shape and "ignore_index=3" in repr(module)
+    assert (
+        torch.equal(loss, right)
+        and entropy.shape == target.shape
+        and "ignore_index=3" in repr(module)
+    )
 
 
 needs_gpu = pytest.mark.skipif("cuda" not in DEVICES, reason="no GPU that weft can use")
