@@ -129,11 +129,8 @@ def test_reductions_views_and_step(device):
         and near(step.dw, right[1], dtype)
     )
     sums = torch.full(w.shape, 1.0, device=device)  # f32, added to
-    assert (
-        weft.step(x, w, target, dw=sums).dw is sums
-        and near(sums - 1, step.dw, torch.float32)
-        or dtype != torch.float32
-    )
+    assert weft.step(x, w, target, dw=sums).dw is sums
+    assert (sums - 1 - step.dw.float()).norm() <= 5e-3 * step.dw.float().norm()
     whole = weft.linear_cross_entropy(x, w, target)
     wide = torch.zeros(3, 17, 40, device=device, dtype=dtype)
     wide[..., 8:32] = x.detach()
