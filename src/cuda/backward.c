@@ -1,6 +1,7 @@
 /* Plans and launches the backward kernel; see backward.h. */
 #include "cuda/backward.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/error.h"
@@ -26,7 +27,7 @@ static void lay_out(int64_t tokens, int64_t hidden, struct ce_backward_layout *l
   const struct backward_schedule s = {
       .row_tiles = (uint32_t)row_tiles, .wave_cols = l->wave_cols, .keeps = l->keeps != 0};
   l->sums_stride = (uint32_t)(tiles_of(hidden, 4) * 4);
-  l->counters_bytes = (int64_t)backward_counters(&s) * 4;
+  l->counters_bytes = (int64_t)backward_words(&s) * 4;
   l->dz = carve(&l->bytes, l->wave_cols * tokens * BACKWARD_TILE_COLS * 2);
   l->sums = carve(&l->bytes, l->waves > 1 ? tokens * l->sums_stride * 4 : 0);
   l->constants = carve(&l->bytes, rows * 16);
@@ -81,14 +82,8 @@ weft_status weft__ce_backward_fit(int64_t tokens, int64_t hidden, int64_t rows, 
   return WEFT_OK;
 }
 
-static weft_status check_rows(const char *name, cuda_address address, int64_t stride,
-                              int64_t hidden) {
-  if (stride < hidden || stride % 8 != 0 || address % 16 != 0)
-    return weft__fail(WEFT_ERR_UNSUPPORTED,
-                      "%s at %#llx with a row stride of %lld elements, expected rows of at least "
-                      "%lld that start at multiples of 16 bytes",
-                      name, (unsigned long long)address, (long long)stride, (long long)hidden);
-  return WEFT_OK;
+static int is_aligned(cuda_address address, int64_t stride) {
+  return address % 16 == 0 && stride % 8 == 0;
 }
 
 /* [rows, cols], `stride` elements apart, in boxes of 128 bytes by `box_rows`. */
@@ -134,8 +129,6 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
                       "backward of %lld tokens, %lld hidden, %lld rows of W, expected each from 1 "
                       "to 2^31 - 2^16",
                       (long long)p->tokens, (long long)p->hidden, (long long)p->rows);
-  WEFT__TRY(check_rows("x", p->x, p->x_stride, p->hidden));
-  WEFT__TRY(check_rows("w", p->w, p->w_stride, p->hidden));
   if (p->keeps && (!l->keeps || p->softcap > 0 || p->g_entropy != 0))
     return weft__fail(WEFT_ERR_UNSUPPORTED, "a step keeps exponentials in a layout of its own, "
                                             "without a soft cap and an entropy gradient");
@@ -164,6 +157,11 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
   args->rows = (uint32_t)p->rows;
   args->h_wide = p->hidden % 64 == 0;
   args->end = backward_count(&s);
+  args->x_rows.a = p->x;
+  args->w_rows.a = p->w;
+  args->x_stride_bytes = (uint64_t)p->x_stride * 2;
+  args->w_stride_bytes = (uint64_t)p->w_stride * 2;
+  args->by_hand = !is_aligned(p->x, p->x_stride) || !is_aligned(p->w, p->w_stride);
   args->counters.a = workspace + (uint64_t)l->counters;
   args->constants.a = workspace + (uint64_t)l->constants;
   args->target_weight.a = workspace + (uint64_t)l->target_weight;
@@ -190,10 +188,8 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
   args->dw_mapped = p->dw != 0 && mapped(p->dw, p->dw_stride, p->hidden, p->dw_f32);
   args->dx.a = p->dx;
   args->dw.a = p->dw;
-  args->w_rows.a = p->w;
   args->dx_stride = p->dx_stride;
   args->dw_stride = p->dw_stride;
-  args->w_stride = p->w_stride;
   args->errors.a = p->errors;
   args->host_errors.a = p->host_errors;
   args->count_targets = p->count_targets != 0;
@@ -213,10 +209,12 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
   const int64_t wave = (int64_t)l->wave_cols * BACKWARD_TILE_COLS;
   const cuda_address dz = workspace + (uint64_t)l->dz;
   memset(tensors, 0, CE_BACKWARD_MAPS * sizeof *tensors);
-  tensors[0] = matrix(p->x, half, p->tokens, p->hidden, p->x_stride, 128);
-  tensors[1] = matrix(p->w, half, p->rows, p->hidden, p->w_stride, 96);
-  tensors[2] = mn_major(p->x, half, p->tokens, p->hidden, p->x_stride, 128);
-  tensors[3] = mn_major(p->w, half, p->rows, p->hidden, p->w_stride, p->dx_in_turn ? 64 : 128);
+  if (!args->by_hand) {
+    tensors[0] = matrix(p->x, half, p->tokens, p->hidden, p->x_stride, 128);
+    tensors[1] = matrix(p->w, half, p->rows, p->hidden, p->w_stride, 96);
+    tensors[2] = mn_major(p->x, half, p->tokens, p->hidden, p->x_stride, 128);
+    tensors[3] = mn_major(p->w, half, p->rows, p->hidden, p->w_stride, p->dx_in_turn ? 64 : 128);
+  }
   tensors[4] = matrix(dz, half, p->tokens, wave, wave, 128);
   tensors[5] = mn_major(dz, half, p->tokens, wave, wave, 192);
   tensors[6] = matrix(dz, half, p->tokens, wave, wave, 64);
@@ -251,7 +249,11 @@ weft_status weft__ce_backward_load(struct device_images *images, const char *nam
                                      .threads = BACKWARD_THREADS,
                                      .cluster = BACKWARD_CLUSTER,
                                      .shared_bytes = STEP_SHARED_BYTES};
+  char begin[96];
+  snprintf(begin, sizeof begin, "%s_begin", name);
   WEFT__TRY(weft__cuda_kernel_load(images, name, name, device, STEP_SHARED_BYTES, &out->kernel));
+  WEFT__TRY(weft__cuda_kernel_load(images, name, begin, device, BACKWARD_BEGIN_SHARED_BYTES,
+                                   &out->begin));
   int clusters = 0;
   WEFT__TRY(weft__cuda_max_clusters(&out->kernel, &launch, &clusters));
   if (clusters < 1)
@@ -269,7 +271,6 @@ weft_status weft__ce_backward_prepare(const struct ce_backward_kernel *kernel,
   for (int i = 0; i < CE_BACKWARD_MAPS; i++)
     if (tensors[i].rank != 0)
       WEFT__TRY(weft__cuda_tensor_map_encode(&tensors[i], weft__ce_backward_map(&out->args, i)));
-  out->counters_bytes = layout->counters_bytes;
   out->launch = (struct cuda_launch){.ctas = kernel->clusters_max * BACKWARD_CLUSTER,
                                      .threads = BACKWARD_THREADS,
                                      .cluster = BACKWARD_CLUSTER,
@@ -279,15 +280,22 @@ weft_status weft__ce_backward_prepare(const struct ce_backward_kernel *kernel,
   return WEFT_OK;
 }
 
-static weft_status zero(cuda_address at, int64_t bytes, cuda_stream stream) {
-  return weft__cuda_check(weft__cuda_driver()->cuMemsetD8Async(at, 0, (size_t)bytes, stream),
-                          "cuMemsetD8Async");
+/* Sets the counters to zero, and finds rows of X that must not be multiplied by zero. */
+static weft_status begin(const struct ce_backward_kernel *kernel,
+                         struct ce_backward_launch *launch) {
+  const struct cuda_launch grid = {.ctas = launch->args.schedule.row_tiles *
+                                           (BACKWARD_TILE / BACKWARD_DEPTH_STEP),
+                                   .threads = BACKWARD_BEGIN_THREADS,
+                                   .cluster = 1,
+                                   .shared_bytes = BACKWARD_BEGIN_SHARED_BYTES,
+                                   .stream = launch->launch.stream};
+  return weft__cuda_launch(&kernel->begin, &grid, &launch->args);
 }
 
 weft_status weft__ce_backward_run(const struct ce_backward_kernel *kernel,
                                   struct ce_backward_launch *launch, cuda_stream stream) {
   launch->launch.stream = stream;
-  WEFT__TRY(zero(launch->args.counters.a, launch->counters_bytes, stream));
+  WEFT__TRY(begin(kernel, launch));
   return weft__cuda_launch(&kernel->kernel, &launch->launch, &launch->args);
 }
 
@@ -296,12 +304,14 @@ weft_status weft__ce_backward_run_apart(const struct ce_backward_kernel *kernel,
   struct backward_args args = launch->args;
   const struct backward_schedule *s = &args.schedule;
   launch->launch.stream = stream;
-  WEFT__TRY(zero(args.counters.a, launch->counters_bytes, stream));
+  WEFT__TRY(begin(kernel, launch));
   args.first = 0;
   args.end = s->row_tiles;
   for (uint32_t wave = 0, phase = 0;;) {
     if (args.end > args.first) {
-      WEFT__TRY(zero(args.counters.a + BACKWARD_NEXT * 4, 4, stream));
+      WEFT__TRY(weft__cuda_check(
+          weft__cuda_driver()->cuMemsetD8Async(args.counters.a + BACKWARD_NEXT * 4, 0, 4, stream),
+          "cuMemsetD8Async"));
       WEFT__TRY(weft__cuda_launch(&kernel->kernel, &launch->launch, &args));
     }
     if (wave == backward_waves(s)) return WEFT_OK;

@@ -114,7 +114,7 @@ HOST_DEVICE struct backward_tile backward_tile(const struct backward_schedule *s
   return t;
 }
 
-/* Counters, u32 each, zero at the start of a call. */
+/* Counters, u32 each, zero at the start of a call (sm90_backward_begin.h). */
 enum { BACKWARD_NEXT }; /* the next index to be dealt out */
 HOST_DEVICE uint32_t backward_prepared(const struct backward_schedule *s, uint32_t row) {
   (void)s;
@@ -147,6 +147,15 @@ HOST_DEVICE uint32_t backward_merged(const struct backward_schedule *s, uint32_t
 }
 HOST_DEVICE uint32_t backward_counters(const struct backward_schedule *s) {
   return 1 + (s->keeps ? 8 : 3) * s->row_tiles + 2 * s->wave_cols;
+}
+
+/* Words behind the counters, one for each 64 tokens: whether one that does not count holds values
+ * that are not finite. */
+HOST_DEVICE uint32_t backward_unclean(const struct backward_schedule *s, uint32_t step) {
+  return backward_counters(s) + step;
+}
+HOST_DEVICE uint32_t backward_words(const struct backward_schedule *s) {
+  return backward_counters(s) + s->row_tiles * (BACKWARD_TILE / 64);
 }
 
 /* Before the tile's operands are loaded. */
