@@ -28,7 +28,8 @@ static void lay_out(int64_t tokens, int64_t hidden, struct ce_backward_layout *l
       .row_tiles = (uint32_t)row_tiles, .wave_cols = l->wave_cols, .keeps = l->keeps != 0};
   l->sums_stride = (uint32_t)(tiles_of(hidden, 4) * 4);
   l->counters_bytes = (int64_t)backward_words(&s) * 4;
-  l->dz = carve(&l->bytes, l->wave_cols * tokens * BACKWARD_TILE_COLS * 2);
+  /* Exponentials have whole tiles of rows, so that conversions need not look for the end. */
+  l->dz = carve(&l->bytes, l->wave_cols * (l->keeps ? rows : tokens) * BACKWARD_TILE_COLS * 2);
   l->sums = carve(&l->bytes, l->waves > 1 ? tokens * l->sums_stride * 4 : 0);
   l->constants = carve(&l->bytes, rows * 16);
   l->target_weight = carve(&l->bytes, rows * 4);
@@ -145,6 +146,7 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
   s.group = p->group ? p->group : s.row_tiles > good ? good : (s.row_tiles + 1) / 2;
   if (s.group > s.row_tiles) s.group = s.row_tiles;
   if (s.keeps) s.left = step_left(&s);
+  s.early = step_early(&s);
   const double tiles = (double)s.row_tiles * (s.col_tiles + (double)s.h_tiles * l->waves) +
                        (double)s.col_tiles * s.h_tiles + s.row_tiles + s.left;
   if (tiles > (double)INT32_MAX)
@@ -217,7 +219,8 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
   }
   tensors[4] = matrix(dz, half, p->tokens, wave, wave, 128);
   tensors[5] = mn_major(dz, half, p->tokens, wave, wave, 192);
-  tensors[6] = matrix(dz, half, p->tokens, wave, wave, 64);
+  tensors[6] =
+      matrix(dz, half, l->keeps ? (int64_t)s.row_tiles * BACKWARD_TILE : p->tokens, wave, wave, 64);
   if (l->waves > 1)
     tensors[7] = matrix(args->sums.a, CUDA_F32, p->tokens, l->sums_stride, l->sums_stride, 64);
   if (args->dx_mapped)

@@ -88,7 +88,7 @@ struct backward_args {
   uint32_t count_targets;       /* targets outside the vocabulary are counted */
   uint64_t timeout_ns;
   /* Of a step. The exponentials are f16, in the place of dZ. */
-  struct gmem kept;              /* [tokens, kept_stride] of 2 bytes */
+  struct gmem kept;              /* [row_tiles * 256, kept_stride] of 2 bytes */
   struct gmem sums_of_tiles;     /* f32 [2 * col_tiles][STEP_SUMS][row_tiles * 256] */
   struct gmem target_logits;     /* f32 [row_tiles * 256] */
   struct gmem nll, lse, entropy; /* f32 [tokens], 0: not wanted */

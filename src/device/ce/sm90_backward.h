@@ -38,7 +38,7 @@ DEV void consume(const struct backward_args *args, struct shared s, uint32_t ind
     else if (t.kind == BACKWARD_DZ)
       at.dz = make_exponentials(args, s, &c, in, next - args->schedule.row_tiles, at.dz);
     else if (t.kind == BACKWARD_CONVERT)
-      convert_alone(args, &c, &t);
+      convert_alone(args, &c, next);
 #else
     else if (t.kind == BACKWARD_DZ)
       at.dz = make_dz(args, s, &c, in, at.dz);
