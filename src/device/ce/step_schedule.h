@@ -28,7 +28,7 @@ struct step_range {
  * it had `before`. */
 HOST_DEVICE uint32_t step_converted(uint32_t before, uint32_t size, uint32_t tiles) {
   const uint32_t slack = size / 2 < STEP_SLACK ? size / 2 : STEP_SLACK;
-  if (tiles <= slack) return 0;
+  if (tiles <= slack || size == 0) return 0;
   if (before / STEP_MOST >= size - slack) return (tiles - slack) * STEP_MOST;
   return (uint32_t)((uint64_t)(tiles - slack) * before / (size - slack));
 }
