@@ -45,7 +45,7 @@ static weft_ce_plan_info query(const weft_ce_config *c, int64_t ranks) {
 
 static void query_equals_create(void **state) {
   (void)state;
-  for (uint64_t seed = 0; seed < 150; seed++) {
+  for (uint64_t seed = 0; seed < (THREADS_ONLY ? 20 : 150); seed++) {
     const weft_ce_config c = config_of(seed);
     const weft_ce_plan_info asked = query(&c, 1);
     weft_ce_plan_info made = WEFT_CE_PLAN_INFO_INIT;
@@ -90,7 +90,7 @@ static void budgets_are_kept(void **state) {
 
 static void the_callers_memory_suffices_to_the_byte(void **state) {
   (void)state;
-  for (uint64_t seed = 0; seed < 60; seed++) {
+  for (uint64_t seed = 0; seed < (THREADS_ONLY ? 10 : 60); seed++) {
     weft_ce_config c = config_of(seed);
     const weft_ce_plan_info info = query(&c, 1);
     weft_ce_plan *plan = NULL;
