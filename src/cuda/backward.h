@@ -53,6 +53,14 @@ weft_status weft__ce_backward_fit(int64_t tokens, int64_t hidden, int64_t rows, 
 /* The layout of a step. */
 void weft__ce_step_layout(int64_t tokens, int64_t hidden, int64_t rows,
                           struct ce_backward_layout *layout);
+/* backward_args.c, which needs neither messages nor a driver: the same as the layout, whose answer
+ * is 0, or the fewest bytes of dZ; and the same as the plan of a problem that is in range. */
+int64_t weft__ce_backward_cut(int64_t tokens, int64_t hidden, int64_t rows, int64_t dz_bytes,
+                              struct ce_backward_layout *layout);
+void weft__ce_backward_fill(const struct ce_backward_problem *problem,
+                            const struct ce_backward_layout *layout, cuda_address workspace,
+                            struct cuda_tensor tensors[CE_BACKWARD_MAPS],
+                            struct backward_args *args);
 
 /* All of `args` but its maps, which are made of `tensors` (weft__ce_backward_maps). Needs no
  * device. */

@@ -123,10 +123,7 @@ cleanup:
 static int is_of_kernel(const struct loom_site *site) {
   const char *slash = strrchr(site->file, '/');
   const char *file = slash ? slash + 1 : site->file;
-  /* These two are for speed alone: without pace() a tile is only dealt earlier, and without
-   * rejoin() lanes wait elsewhere. */
-  return site->kind != LOOM_KIND_plain && site->hits != 0 && !strncmp(file, "sm90_", 5) &&
-         strcmp(site->function, "pace") && strcmp(site->function, "rejoin");
+  return site->kind != LOOM_KIND_plain && site->hits != 0 && !strncmp(file, "sm90_", 5);
 }
 
 static int drop_each(struct ce_backward_data *data, size_t cases, int only, int seeds, int line,

@@ -96,7 +96,7 @@ DEV void inbox_done(struct shared s, struct inbox in) {
 /* Waits until the producer asks for a tile. For speed alone: a tile that is dealt later may go to
  * the cluster that is ready for it first. */
 DEV void pace(struct shared s, uint32_t parity) {
-  mbarrier_wait(s.want, parity);
+  mbarrier_pace(s.want, parity);
 }
 
 /* Dealer, one thread in each CTA. The first CTA's takes the next index when its producer is about

@@ -206,11 +206,6 @@ DEV uint32_t load_tile_by_hand(const struct backward_args *args, struct shared s
   return word_keep(word, BACKWARD_DW, ring, met);
 }
 
-/* For speed alone: lanes that went on would spin beside the one that issues copies. */
-DEV void rejoin(void) {
-  warp_sync();
-}
-
 /* The same by copies: one lane issues them, and the others come to where it is. */
 DEV uint32_t load_tile(const struct backward_args *args, struct shared s, uint32_t rank,
                        uint32_t issuer, const struct backward_tile *t, uint32_t wave_start,
@@ -238,7 +233,7 @@ DEV uint32_t load_tile(const struct backward_args *args, struct shared s, uint32
     word = word_keep(word, BACKWARD_DW, ring_skip(ring, steps_of(args->tokens), BACKWARD_STAGES_DW),
                      met);
   }
-  rejoin();
+  warp_converge(); /* lanes that went on would spin beside the one that issues copies */
   return word;
 }
 
