@@ -88,6 +88,7 @@ expect 77 "skipped: none here" python3 bench/peers.py
 expect 2 "is not tokens x hidden x vocabulary" python3 bench/peers.py 4096x4096
 expect 2 "'quak' is none of" python3 bench/peers.py --peers quak
 expect 2 "at least 1" python3 bench/peers.py --rounds 0
+expect 2 "more than 0" python3 bench/peers.py --block-ms 0
 published='import sys; sys.path.insert(0, "bench"); import peers; print(peers.published(tuple(map(int, sys.argv[1:]))))'
 expect 0 "'forward': {'ms': 2.852}, 'both': {'ms': 10.95}" python3 -c "$published" 4096 4096 131072
 expect 0 "'forward': {'ms': 10.923}, 'both': {'ms': 43.588}" python3 -c "$published" 8192 7168 129280
