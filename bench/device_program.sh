@@ -40,6 +40,7 @@ small="--warmup 1 --iters 3 --verify"
   run 0 --tokens 512 --hidden 256 --vocab 32000 --temperature 100 --dtype f16 $small
   run 0 --tokens 64 --hidden 128 --vocab 2000 --ignore 1 --entropy $small
   run 0 --tokens 1024 --hidden 1024 --vocab 32768 --phase step --workspace-mib 600 --entropy $small
+  run 0 --tokens 1000 --hidden 1032 --vocab 32767 --phase step --workspace-mib 600 $small # keeps exponentials
   run 0 --tokens 512 --hidden 256 --vocab 32000 --workspace-mib 1 --entropy $small # many waves
   run 0 --tokens 0 --hidden 64 --vocab 100 --warmup 1 --iters 1
   run 3 --tokens 64 --hidden 64 --vocab 100 --dtype f32
