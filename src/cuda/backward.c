@@ -48,10 +48,13 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
                       "backward of %lld tokens, %lld hidden, %lld rows of W, expected each from 1 "
                       "to 2^31 - 2^16",
                       (long long)p->tokens, (long long)p->hidden, (long long)p->rows);
+  if (p->keeps && (!l->keeps || p->softcap > 0 || p->g_entropy != 0))
+    return weft__fail(WEFT_ERR_UNSUPPORTED, "a step keeps exponentials in a layout of its own, "
+                                            "without a soft cap and an entropy gradient");
   weft__ce_backward_fill(p, l, workspace, tensors, args);
   const struct backward_schedule s = args->schedule;
   const double tiles = (double)s.row_tiles * (s.col_tiles + (double)s.h_tiles * l->waves) +
-                       (double)s.col_tiles * s.h_tiles + s.row_tiles;
+                       (double)s.col_tiles * s.h_tiles + s.row_tiles + s.left;
   if (tiles > (double)INT32_MAX)
     return weft__fail(WEFT_ERR_UNSUPPORTED, "backward of more than 2^31 tiles");
   return WEFT_OK;
@@ -61,16 +64,19 @@ const char *weft__ce_backward_name(int f16) {
   return f16 ? "sm90_ce_backward_f16" : "sm90_ce_backward_bf16";
 }
 
+const char *weft__ce_step_name(int f16) {
+  return f16 ? "sm90_ce_step_f16" : "sm90_ce_step_bf16";
+}
+
 weft_status weft__ce_backward_load(struct device_images *images, const char *name, int device,
                                    struct ce_backward_kernel *out) {
   const struct cuda_launch launch = {.ctas = 1024 * BACKWARD_CLUSTER, /* more than fit anywhere */
                                      .threads = BACKWARD_THREADS,
                                      .cluster = BACKWARD_CLUSTER,
-                                     .shared_bytes = BACKWARD_SHARED_BYTES};
+                                     .shared_bytes = STEP_SHARED_BYTES};
   char begin[96];
   snprintf(begin, sizeof begin, "%s_begin", name);
-  WEFT__TRY(
-      weft__cuda_kernel_load(images, name, name, device, BACKWARD_SHARED_BYTES, &out->kernel));
+  WEFT__TRY(weft__cuda_kernel_load(images, name, name, device, STEP_SHARED_BYTES, &out->kernel));
   WEFT__TRY(weft__cuda_kernel_load(images, name, begin, device, BACKWARD_BEGIN_SHARED_BYTES,
                                    &out->begin));
   int clusters = 0;
@@ -93,7 +99,8 @@ weft_status weft__ce_backward_prepare(const struct ce_backward_kernel *kernel,
   out->launch = (struct cuda_launch){.ctas = kernel->clusters_max * BACKWARD_CLUSTER,
                                      .threads = BACKWARD_THREADS,
                                      .cluster = BACKWARD_CLUSTER,
-                                     .shared_bytes = BACKWARD_SHARED_BYTES,
+                                     .shared_bytes =
+                                         layout->keeps ? STEP_SHARED_BYTES : BACKWARD_SHARED_BYTES,
                                      .cooperative = 1};
   return WEFT_OK;
 }

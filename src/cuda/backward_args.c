@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cuda/backward.h"
+#include "device/ce/step_schedule.h"
 
 static int64_t tiles_of(int64_t count, int64_t tile) {
   return (count + tile - 1) / tile;
@@ -18,6 +19,25 @@ static int64_t carve(int64_t *end, int64_t bytes) {
   return start;
 }
 
+/* What a number of waves asks for; l->waves and l->wave_cols are set. */
+static void lay_out(int64_t tokens, int64_t hidden, struct ce_backward_layout *l) {
+  const int64_t row_tiles = tiles_of(tokens, BACKWARD_TILE), rows = row_tiles * BACKWARD_TILE;
+  const struct backward_schedule s = {
+      .row_tiles = (uint32_t)row_tiles, .wave_cols = l->wave_cols, .keeps = l->keeps != 0};
+  l->sums_stride = (uint32_t)(tiles_of(hidden, 4) * 4);
+  l->counters_bytes = (int64_t)backward_words(&s) * 4;
+  /* Exponentials have whole tiles of rows, so that conversions need not look for the end. */
+  l->dz = carve(&l->bytes, l->wave_cols * (l->keeps ? rows : tokens) * BACKWARD_TILE_COLS * 2);
+  l->sums = carve(&l->bytes, l->waves > 1 ? tokens * l->sums_stride * 4 : 0);
+  l->constants = carve(&l->bytes, rows * 16);
+  l->target_weight = carve(&l->bytes, rows * 4);
+  l->residual = carve(&l->bytes, rows * 4);
+  l->unscale = carve(&l->bytes, row_tiles * 4);
+  l->sums_of_tiles = carve(&l->bytes, l->keeps ? 2 * l->wave_cols * STEP_SUMS * rows * 4 : 0);
+  l->target_logits = carve(&l->bytes, l->keeps ? rows * 4 : 0);
+  l->counters = carve(&l->bytes, l->counters_bytes);
+}
+
 int64_t weft__ce_backward_cut(int64_t tokens, int64_t hidden, int64_t rows, int64_t dz_bytes,
                               struct ce_backward_layout *l) {
   const int64_t col_bytes = tokens * BACKWARD_TILE_COLS * 2;
@@ -28,18 +48,17 @@ int64_t weft__ce_backward_cut(int64_t tokens, int64_t hidden, int64_t rows, int6
   l->waves = (uint32_t)tiles_of(col_tiles, most);
   l->wave_cols = (uint32_t)tiles_of(col_tiles, l->waves);
   l->waves = (uint32_t)tiles_of(col_tiles, l->wave_cols);
-  l->sums_stride = (uint32_t)(tiles_of(hidden, 4) * 4);
-  const int64_t row_tiles = tiles_of(tokens, BACKWARD_TILE);
-  const struct backward_schedule words = {.row_tiles = (uint32_t)row_tiles,
-                                          .wave_cols = l->wave_cols};
-  l->counters_bytes = (int64_t)backward_words(&words) * 4;
-  l->dz = carve(&l->bytes, l->wave_cols * col_bytes);
-  l->sums = carve(&l->bytes, l->waves > 1 ? tokens * l->sums_stride * 4 : 0);
-  l->constants = carve(&l->bytes, row_tiles * BACKWARD_TILE * 16);
-  l->target_weight = carve(&l->bytes, row_tiles * BACKWARD_TILE * 4);
-  l->unscale = carve(&l->bytes, row_tiles * 4);
-  l->counters = carve(&l->bytes, l->counters_bytes);
+  lay_out(tokens, hidden, l);
   return 0;
+}
+
+void weft__ce_step_layout(int64_t tokens, int64_t hidden, int64_t rows,
+                          struct ce_backward_layout *l) {
+  memset(l, 0, sizeof *l);
+  l->waves = 1;
+  l->wave_cols = (uint32_t)tiles_of(rows, BACKWARD_TILE_COLS);
+  l->keeps = 1;
+  lay_out(tokens, hidden, l);
 }
 
 static int is_aligned(cuda_address address, int64_t stride) {
@@ -86,12 +105,15 @@ void weft__ce_backward_fill(const struct ce_backward_problem *p, const struct ce
                                 .h_tiles = (uint32_t)tiles_of(p->hidden, BACKWARD_TILE),
                                 .wave_cols = l->wave_cols,
                                 .dx = p->dx != 0,
-                                .dw = p->dw != 0};
+                                .dw = p->dw != 0,
+                                .keeps = l->keeps != 0};
   /* Few rows keep the operands in L2, many read W less often: measured. Two groups at least, so
    * that dX of the first need not wait for dZ of the last. */
   const uint32_t good = s.row_tiles > 32 ? 8 : 4;
   s.group = p->group ? p->group : s.row_tiles > good ? good : (s.row_tiles + 1) / 2;
   if (s.group > s.row_tiles) s.group = s.row_tiles;
+  if (s.keeps) s.left = step_left(&s);
+  s.early = step_early(&s);
   memset(args, 0, sizeof *args);
   args->schedule = s;
   args->tokens = (uint32_t)p->tokens;
@@ -107,11 +129,12 @@ void weft__ce_backward_fill(const struct ce_backward_problem *p, const struct ce
   args->counters.a = workspace + (uint64_t)l->counters;
   args->constants.a = workspace + (uint64_t)l->constants;
   args->target_weight.a = workspace + (uint64_t)l->target_weight;
+  args->residual.a = workspace + (uint64_t)l->residual;
   args->unscale.a = workspace + (uint64_t)l->unscale;
   args->sums.a = workspace + (uint64_t)l->sums;
   args->sums_stride = l->sums_stride;
   args->target.a = p->target;
-  args->stats.a = p->stats;
+  args->stats.a = p->keeps ? 0 : p->stats;
   args->g_nll.a = p->g_nll;
   args->g_entropy.a = p->g_entropy;
   args->g_lse.a = p->g_lse;
@@ -135,6 +158,14 @@ void weft__ce_backward_fill(const struct ce_backward_problem *p, const struct ce
   args->host_errors.a = p->host_errors;
   args->count_targets = p->count_targets != 0;
   args->timeout_ns = p->timeout_ns;
+  args->kept.a = workspace + (uint64_t)l->dz;
+  args->kept_stride = (uint64_t)l->wave_cols * BACKWARD_TILE_COLS;
+  args->sums_of_tiles.a = workspace + (uint64_t)l->sums_of_tiles;
+  args->target_logits.a = workspace + (uint64_t)l->target_logits;
+  args->nll.a = p->nll;
+  args->lse.a = p->lse;
+  args->entropy.a = p->entropy;
+  args->wants_entropy = p->wants_entropy != 0;
   args->trace.a = p->trace;
   args->trace_tiles = p->trace_tiles;
 
@@ -150,7 +181,8 @@ void weft__ce_backward_fill(const struct ce_backward_problem *p, const struct ce
   }
   tensors[4] = matrix(dz, half, p->tokens, wave, wave, 128);
   tensors[5] = mn_major(dz, half, p->tokens, wave, wave, 192);
-  tensors[6] = matrix(dz, half, p->tokens, wave, wave, 64);
+  tensors[6] =
+      matrix(dz, half, l->keeps ? (int64_t)s.row_tiles * BACKWARD_TILE : p->tokens, wave, wave, 64);
   if (l->waves > 1)
     tensors[7] = matrix(args->sums.a, CUDA_F32, p->tokens, l->sums_stride, l->sums_stride, 64);
   if (args->dx_mapped)
