@@ -67,6 +67,7 @@ const struct ce_backward_case ce_backward_cases[] = {
     {1500, 200, 1000, 1, CE_IGNORE | CE_UNCLEAN | CE_DW_F32 | CE_ACCUMULATE, 1, 0, 1, 0},
     {1500, 203, 1000, 1, CE_IGNORE | CE_UNCLEAN | CE_F16 | CE_ENTROPY | CE_LSE, 1, 0, 1, 0},
     {600, 136, 900, 1, CE_ALL_IGNORED | CE_UNCLEAN, 1, 0, 1, 0},
+    {700, 264, 1500, 1, CE_STEP | CE_IGNORE | CE_UNCLEAN, 1, 0, 1, 0},
     {600, 136, 900, 1, CE_IGNORE | CE_W_NAN, 1, 0, 1, 0},
     {600, 136, 900, 1, CE_IGNORE | CE_W_NAN | CE_F16 | CE_ENTROPY, 1, 5, 1, 0},
 };
@@ -82,6 +83,7 @@ const struct ce_backward_case ce_backward_toy_cases[] = {
     {560, 8, 1100, 1, CE_STEP | CE_BAD | CE_LSE, 2, 0, 2, 2},
     {100, 1100, 390, 1, CE_STEP, 1, 0, 1, 1},
     {130, 331, 400, 1, CE_ODD_IN | CE_IGNORE | CE_UNCLEAN, 1, 0, 1, 1},
+    {300, 72, 500, 1, CE_STEP | CE_IGNORE | CE_UNCLEAN, 1, 0, 1, 2},
     {70, 72, 400, 1, CE_IGNORE | CE_W_NAN, 1, 0, 1, 1},
     /* Steps of dW by hand and by copies after each other, in tiles that follow each other. */
     {580, 264, 400, 1, CE_IGNORE | CE_UNCLEAN | CE_NO_DX, 1, 0, 1, 3},
