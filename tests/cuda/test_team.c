@@ -271,11 +271,50 @@ static void test_refused(void **state) {
   assert_int_equal(weft_group_end(), WEFT_ERR_ARGUMENT);
 }
 
+/* Workspace of backward, local and symmetric together, by a query alone: in no cell more than what
+ * linkedin/Liger-Kernel's pull request 1458 reports for its kernels on a B300; least_bytes is the
+ * least; and the waves are as few as the workspace holds. */
+static void test_memory(void **state) {
+  (void)state;
+  static const struct {
+    int64_t tokens, hidden, vocab;
+    double mib[5]; /* TP 1, 2, 4, 8, 16 */
+  } cells[] = {{4096, 4096, 131072, {1810.4, 1202.42, 898.46, 746.53, 682.67}},
+               {8192, 4096, 131072, {2004.79, 1300.81, 948.84, 772.91, 709.06}},
+               {16384, 4096, 131072, {2393.56, 1497.58, 1049.61, 825.68, 761.83}},
+               {8192, 2048, 151936, {1975.79, 1286.31, 941.84, 769.41, 695.56}},
+               {8192, 5120, 202048, {2655.29, 1626.31, 1111.84, 854.41, 756.06}},
+               {8192, 7168, 129280, {2278.79, 1437.81, 1017.34, 807.41, 744.56}}};
+  for (size_t i = 0; i < sizeof cells / sizeof *cells; i++)
+    for (int k = 0; k < 5; k++) {
+      weft_ce_config c = WEFT_CE_CONFIG_INIT;
+      weft_ce_machine machine = WEFT_CE_MACHINE_INIT;
+      weft_ce_plan_info info = WEFT_CE_PLAN_INFO_INIT, least = WEFT_CE_PLAN_INFO_INIT;
+      machine.arch = "sm90";
+      machine.units = 132;
+      machine.ranks = (int64_t)1 << k;
+      c.max_tokens = cells[i].tokens;
+      c.hidden = cells[i].hidden;
+      c.vocab = cells[i].vocab;
+      c.vocab_local = (c.vocab + machine.ranks - 1) / machine.ranks;
+      c.dtype = WEFT_BF16;
+      c.wants = WEFT_CE_DX | WEFT_CE_DW;
+      assert_int_equal(weft_ce_plan_query(&c, &machine, &info), WEFT_OK);
+      assert_true((double)(info.local_bytes + info.symmetric_bytes) <= cells[i].mib[k] * 1048576.0);
+      c.workspace_budget = info.least_bytes;
+      assert_int_equal(weft_ce_plan_query(&c, &machine, &least), WEFT_OK);
+      assert_true(least.local_bytes + least.symmetric_bytes <= info.least_bytes);
+      assert_true(least.waves >= info.waves);
+      c.workspace_budget = info.least_bytes - 1;
+      assert_int_equal(weft_ce_plan_query(&c, &machine, &least), WEFT_ERR_WORKSPACE);
+    }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_plans),   cmocka_unit_test(test_small_arena),
-      cmocka_unit_test(test_errors),  cmocka_unit_test(test_sub_teams),
-      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_plans),  cmocka_unit_test(test_small_arena),
+      cmocka_unit_test(test_errors), cmocka_unit_test(test_sub_teams),
+      cmocka_unit_test(test_memory), cmocka_unit_test(test_refused),
   };
   setenv("WEFT_FAKE_CUDA", "works", 1);
   if (weft__device_images.count == 0) {
