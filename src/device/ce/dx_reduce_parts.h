@@ -101,73 +101,72 @@ DEV void dx_wait_sum(const struct dx_reduce_args *args, uint32_t epoch, uint32_t
               PEER_PHASE_DX_GATHER, peer);
 }
 
-/* Rows [first, last) of this rank's rows of the sum, counted from its first. */
-DEV void dx_reduce_rows(const struct dx_reduce_args *args, uint32_t first, uint32_t last,
-                        uint32_t thread, uint32_t threads) {
+/* Four elements of this rank's rows of the sum, `row` counted from its first. */
+DEV void dx_reduce_group(const struct dx_reduce_args *args, uint32_t own_first, uint32_t row,
+                         uint32_t column) {
   const struct peer_view *const view = &args->view;
-  const struct dx_shard own = dx_shard_of(args, view->rank);
-  const uint32_t groups = (args->hidden + 3) / 4, bytes = args->format == DX_F32 ? 4 : 2;
-  if (last > own.last - own.first) last = own.last - own.first;
-  if (first >= last) return;
-  const uint64_t items = (uint64_t)(last - first) * groups;
-  for (uint64_t i = thread; i < items; i += threads) {
-    const uint32_t row = first + (uint32_t)(i / groups), column = (uint32_t)(i % groups) * 4;
-    const uint64_t at = args->part + ((uint64_t)(own.first + row) * args->part_stride + column) * 4;
-    struct f32x4 sum;
-    sum.x = sum.y = sum.z = sum.w = 0.0f;
-    for (uint32_t from = 0; from < view->ranks; from += DX_PEERS_AT_ONCE) {
-      struct f32x4 part[DX_PEERS_AT_ONCE];
-      UNROLL for (uint32_t k = 0; k < DX_PEERS_AT_ONCE; k++) {
-        if (from + k < view->ranks) part[k] = ld_global_f32x4(peer_at(view, from + k, at));
-      }
-      UNROLL for (uint32_t k = 0; k < DX_PEERS_AT_ONCE; k++) {
-        if (from + k < view->ranks) {
-          sum.x += part[k].x;
-          sum.y += part[k].y;
-          sum.z += part[k].z;
-          sum.w += part[k].w;
-        }
-      }
+  const uint32_t bytes = args->format == DX_F32 ? 4 : 2;
+  const uint64_t at = args->part + ((uint64_t)(own_first + row) * args->part_stride + column) * 4;
+  struct f32x4 sum;
+  sum.x = sum.y = sum.z = sum.w = 0.0f;
+  for (uint32_t from = 0; from < view->ranks; from += DX_PEERS_AT_ONCE) {
+    struct f32x4 part[DX_PEERS_AT_ONCE];
+    UNROLL for (uint32_t k = 0; k < DX_PEERS_AT_ONCE; k++) {
+      if (from + k < view->ranks) part[k] = ld_global_f32x4(peer_at(view, from + k, at));
     }
-    const struct u32x4 v = dx_pack(args->format, sum);
-    dx_store(args, args->scatter ? row : own.first + row, column, v);
-    if (args->scatter) continue;
-    const struct gmem to = peer_at(
-        view, view->rank, args->shard + ((uint64_t)row * args->shard_stride + column) * bytes);
-    if (bytes == 4) {
-      st_global_u32x4(to, v);
-    } else {
-      struct u32x2 half;
-      half.x = v.x;
-      half.y = v.y;
-      st_global_u32x2(to, half);
+    UNROLL for (uint32_t k = 0; k < DX_PEERS_AT_ONCE; k++) {
+      if (from + k < view->ranks) {
+        sum.x += part[k].x;
+        sum.y += part[k].y;
+        sum.z += part[k].z;
+        sum.w += part[k].w;
+      }
     }
   }
+  const struct u32x4 v = dx_pack(args->format, sum);
+  dx_store(args, args->scatter ? row : own_first + row, column, v);
+  if (args->scatter) return;
+  const struct gmem to = peer_at(
+      view, view->rank, args->shard + ((uint64_t)row * args->shard_stride + column) * bytes);
+  if (bytes == 4) {
+    st_global_u32x4(to, v);
+  } else {
+    struct u32x2 half;
+    half.x = v.x;
+    half.y = v.y;
+    st_global_u32x2(to, half);
+  }
+}
+
+/* Rows [first, last) of this rank's rows of the sum. */
+DEV void dx_reduce_rows(const struct dx_reduce_args *args, uint32_t first, uint32_t last,
+                        uint32_t thread, uint32_t threads) {
+  const struct dx_shard own = dx_shard_of(args, args->view.rank);
+  for (uint32_t row = first; row < last && row < own.last - own.first; row++)
+    for (uint32_t column = thread * 4; column < args->hidden; column += threads * 4)
+      dx_reduce_group(args, own.first, row, column);
 }
 
 /* Rows [first, last) of a peer's, counted from its first, from its arena to dX. */
 DEV void dx_copy_rows(const struct dx_reduce_args *args, uint32_t peer, uint32_t first,
                       uint32_t last, uint32_t thread, uint32_t threads) {
   const struct dx_shard theirs = dx_shard_of(args, peer);
-  const uint32_t groups = (args->hidden + 3) / 4, bytes = args->format == DX_F32 ? 4 : 2;
-  if (last > theirs.last - theirs.first) last = theirs.last - theirs.first;
-  if (first >= last) return;
-  const uint64_t items = (uint64_t)(last - first) * groups;
-  for (uint64_t i = thread; i < items; i += threads) {
-    const uint32_t row = first + (uint32_t)(i / groups), column = (uint32_t)(i % groups) * 4;
-    const struct gmem from = peer_at(
-        &args->view, peer, args->shard + ((uint64_t)row * args->shard_stride + column) * bytes);
-    struct u32x4 v;
-    if (bytes == 4) {
-      v = ld_global_u32x4(from);
-    } else {
-      const struct u32x2 half = ld_global_u32x2(from);
-      v.x = half.x;
-      v.y = half.y;
-      v.z = v.w = 0;
+  const uint32_t bytes = args->format == DX_F32 ? 4 : 2;
+  for (uint32_t row = first; row < last && row < theirs.last - theirs.first; row++)
+    for (uint32_t column = thread * 4; column < args->hidden; column += threads * 4) {
+      const struct gmem from = peer_at(
+          &args->view, peer, args->shard + ((uint64_t)row * args->shard_stride + column) * bytes);
+      struct u32x4 v;
+      if (bytes == 4) {
+        v = ld_global_u32x4(from);
+      } else {
+        const struct u32x2 half = ld_global_u32x2(from);
+        v.x = half.x;
+        v.y = half.y;
+        v.z = v.w = 0;
+      }
+      dx_store(args, theirs.first + row, column, v);
     }
-    dx_store(args, theirs.first + row, column, v);
-  }
 }
 
 #endif
