@@ -112,7 +112,9 @@ DEV void dx_reduce_group(const struct dx_reduce_args *args, uint32_t own_first, 
   for (uint32_t from = 0; from < view->ranks; from += DX_PEERS_AT_ONCE) {
     struct f32x4 part[DX_PEERS_AT_ONCE];
     UNROLL for (uint32_t k = 0; k < DX_PEERS_AT_ONCE; k++) {
-      if (from + k < view->ranks) part[k] = ld_global_f32x4(peer_at(view, from + k, at));
+      /* Loaded in any case: what is not always set would take registers all the time. */
+      const uint32_t peer = from + k < view->ranks ? from + k : view->ranks - 1;
+      part[k] = ld_global_f32x4(peer_at(view, peer, at));
     }
     UNROLL for (uint32_t k = 0; k < DX_PEERS_AT_ONCE; k++) {
       if (from + k < view->ranks) {
