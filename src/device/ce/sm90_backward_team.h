@@ -69,7 +69,7 @@ DEV void team_tile(const struct backward_args *args, struct consumer *c, uint32_
     bar_sync(STAGING_OWN + c->index, 128);
     dx_announce(&args->exchange, args->exchange.ready, epoch, c->thread, 128);
   }
-  bar_sync(STAGING_OWN + c->index, 128); /* nobody of the warpgroup reads the epoch any more */
+  /* All of the warpgroup have read the epoch: they have met at the block since. */
   if (c->thread == 0)
     epoch_end(args->exchange.epoch, epoch, args->team.tiles * BACKWARD_TEAM_PARTIES);
   staging_close(&c->staging);
