@@ -21,6 +21,7 @@ typedef struct weft__sm90_layout {
   int64_t errors_bytes;                     /* each a multiple of 256 */
   int64_t stats_bytes;                      /* of a step: [max_tokens][4] f32 */
   uint32_t forward_segments, forward_group; /* forward_schedule_make()'s */
+  uint32_t forward_pace;                    /* steps of depth between clusters, 0: any number */
   int64_t forward_bytes, backward_bytes;    /* scratch of a phase */
   int64_t local_bytes;                      /* all of it */
   int64_t waves, wave_rows;                 /* of backward */
