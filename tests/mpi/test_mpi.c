@@ -59,6 +59,33 @@ static void refusals(void) {
   LAW(strstr(weft_last_error(), "arena_bytes is 1000 on rank 0") != NULL);
 }
 
+/* ---- Blocks of many sizes, large ones in place as well ---- */
+
+static void gathers(weft_comm *world) {
+  static const size_t sizes[] = {0, 1, 8, 1023, 1024, 1025, 5000, 300001, 3000000};
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+    const size_t n = sizes[s];
+    unsigned char *own = malloc(n + 1), *all = malloc(n * (size_t)ranks + 1);
+    for (int in_place = 0; in_place < 2; in_place++) {
+      unsigned char *send = in_place ? all + n * (size_t)rank : own;
+      memset(all, 0xee, n * (size_t)ranks);
+      for (size_t i = 0; i < n; i++)
+        send[i] = (unsigned char)(i * 7 + (size_t)rank * 31 + s);
+      LAW(weft_comm_allgather(world, send, all, n) == WEFT_OK);
+      for (int64_t r = 0; r < ranks; r++)
+        for (size_t i = 0; i < n; i++)
+          LAW(all[(size_t)r * n + i] == (unsigned char)(i * 7 + (size_t)r * 31 + s));
+    }
+    free(own);
+    free(all);
+  }
+  LAW(weft_comm_allgather(world, NULL, NULL, 8) == WEFT_ERR_ARGUMENT);
+  if (ranks == 1) return;
+  unsigned char few[64], many[64 * 64];
+  LAW(ranks > 64 || weft_comm_allgather(world, few, many, rank == 0 ? 8 : 16) == WEFT_ERR_MISMATCH);
+  LAW(strstr(weft_last_error(), "rank 0 sends 8 bytes, rank 1 sends 16") != NULL);
+}
+
 /* ---- ce: the bits of a team of threads, which are compared with the oracle ---- */
 
 static void ce_on(weft_comm *comm, int64_t team_rank, int64_t team_ranks, int variant) {
@@ -208,6 +235,7 @@ int main(int argc, char **argv) {
     late(world);
   } else {
     refusals();
+    gathers(world);
     for (int variant = 0; variant < 12; variant++)
       ce_on(world, rank, ranks, variant);
     ep_on(world, rank, ranks);
