@@ -105,6 +105,7 @@ static void exit_codes(void **state) {
       {"ep --strategy frob", 2, "remote-rand"},
       {"check --help", 0, "--drop-each"},
       {"check --list", 0, "gemm-tails"},
+      {"check --list", 0, "ce-backward-unclean"},
       {"check ep-combine --seeds 2", 0, "clean"},
       {"check nothing", 2, "no protocol is called \"nothing\""},
       {"check --seeds 0", 2, "--seeds is \"0\""},
