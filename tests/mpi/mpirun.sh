@@ -11,6 +11,11 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_plm_rsh_agent=
+# A machine on which MPI can start nothing at all says nothing about us.
+if ! said=$("$mpirun" -n "$processes" true 2>&1); then
+  echo "skipped: $mpirun can't start $processes processes of \"true\" here: $said"
+  exit 77
+fi
 "$mpirun" -n "$processes" "$@"
 code=$?
 [ $fails = 0 ] && exit $code
