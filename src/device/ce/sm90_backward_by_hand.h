@@ -74,46 +74,38 @@ DEV void planes_by_hand(const struct backward_args *args, const struct by_hand *
                   counting);
 }
 
-/* The warp, after its stores to the stage: hands it to the consumers, with `bytes` of tensor copies
- * still to come. */
-DEV void full_by_hand(struct smem full, uint32_t issuer, uint32_t bytes) {
-  /* Orders this lane's stores to the stage before the wgmma that reads it, and before what either
-   * CTA's tensor copies write there later. */
-  fence_proxy_async_shared_cta(backward_by_hand);
-  warp_sync();
-  if (!issuer) return;
-  if (bytes != 0)
-    mbarrier_arrive_expect_tx(full, bytes);
-  else
-    mbarrier_arrive(full);
-}
-
-/* The warp: the two CTAs' producers meet before a stage is filled by hand, and once after the last
- * one. Both go through the same steps. It keeps
+/* One lane of each CTA's producer: the two meet before a stage is filled by hand, and once after
+ * the last one. Both go through the same steps. It keeps
  *   - this CTA's consumers from arriving on the other's `empty` for a stage whose phase before is
- * not complete there (with multicasts, a stage is full only if both were empty);
+ *     not complete there (with multicasts, a stage is full only if both were empty);
  *   - the other CTA's multicasts into a stage behind this warp's stores to it.
  * `met` counts in twos; its lowest bit says that there are stores since the last meeting. Two
  * barriers in turn, since a producer may come to the next meeting before the other has left this
  * one. */
-DEV void meet(struct shared s, uint32_t rank, uint32_t issuer, uint32_t *met) {
-  const struct smem at = smem_add(s.meeting, (*met & 2) * 4);
-  if (issuer) {
-    mbarrier_arrive_remote_cluster(cluster_map(at, rank ^ 1));
-    mbarrier_wait_cluster(at, *met >> 2 & 1);
-  }
-  *met = (*met | 1) + 1;
+DEV void meet(struct shared s, uint32_t rank, uint32_t met) {
+  const struct smem at = smem_add(s.meeting, (met & 2) * 4);
+  mbarrier_arrive_remote_cluster(cluster_map(at, rank ^ 1));
+  mbarrier_wait_cluster(at, met >> 2 & 1);
 }
 
-/* The stage behind `empty` is to be filled by hand. */
-DEV void open_by_hand(struct shared s, struct smem empty, struct ring ring, uint32_t rank,
-                      uint32_t issuer, uint32_t *met) {
-  mbarrier_wait(smem_add(empty, ring.stage * 8), ring.parity ^ 1);
-  meet(s, rank, issuer, met);
-  *met |= 1;
+DEV uint32_t met_next(uint32_t met) {
+  return (met | 1) + 1;
 }
 
-/* ---- A step of each product. The warp; `issuer` is one lane of it. ---- */
+/* The warp, after its stores to the stage: hands it to the consumers. */
+DEV void full_by_hand(struct smem full, uint32_t issuer) {
+  /* Orders this lane's stores to the stage before the wgmma that reads it, and before what either
+   * CTA's tensor copies write there later. */
+  fence_proxy_async_shared_cta(backward_by_hand);
+  warp_sync();
+  if (issuer) mbarrier_arrive(full);
+}
+
+/* ---- A step of each product. The warp; `issuer` is one lane of it. ----
+ *
+ * That lane issues the tensor copies of the other operand behind its meeting, before the stores and
+ * not after them: in a short branch of their own ptxas (13.0) issues them without the branch, for
+ * whatever lanes come along, and an H200 reports a misaligned address. */
 
 DEV struct ring dz_load_by_hand(const struct backward_args *args, struct shared s, uint32_t rank,
                                 uint32_t issuer, struct ring ring, uint32_t *met, uint32_t depth,
@@ -121,10 +113,12 @@ DEV struct ring dz_load_by_hand(const struct backward_args *args, struct shared 
   const struct by_hand x = x_by_hand(args), w = w_by_hand(args);
   const struct smem full = smem_add(s.dz.full, ring.stage * 8);
   const struct smem stage = smem_add(s.stages, ring.stage * (uint32_t)(dz_A_BYTES + dz_B_BYTES));
-  open_by_hand(s, s.dz.empty, ring, rank, issuer, met);
+  mbarrier_wait(smem_add(s.dz.empty, ring.stage * 8), ring.parity ^ 1);
+  if (issuer) meet(s, rank, *met);
+  *met = met_next(*met) | 1;
   lines_by_hand(args, &x, stage, row, dz_ROWS, depth, 0);
   lines_by_hand(args, &w, smem_add(stage, dz_A_BYTES), col, dz_B_BYTES / 128, depth, 0);
-  full_by_hand(full, issuer, 0);
+  full_by_hand(full, issuer);
   return ring_next(ring, BACKWARD_STAGES_DZ);
 }
 
@@ -134,10 +128,15 @@ DEV struct ring dx_load_by_hand(const struct backward_args *args, struct shared 
   const struct by_hand w = w_by_hand(args);
   const struct smem full = smem_add(s.dx.full, ring.stage * 8);
   const struct smem stage = smem_add(s.stages, ring.stage * (uint32_t)(dx_A_BYTES + dx_B_BYTES));
-  open_by_hand(s, s.dx.empty, ring, rank, issuer, met);
+  mbarrier_wait(smem_add(s.dx.empty, ring.stage * 8), ring.parity ^ 1);
+  if (issuer) {
+    meet(s, rank, *met);
+    mbarrier_expect_tx(full, dx_A_BYTES);
+    load_operand(a, stage, full, row, dx_ROWS, 0, 0);
+  }
+  *met = met_next(*met) | 1;
   planes_by_hand(args, &w, smem_add(stage, dx_A_BYTES), depth, h, DX_COLS, 0);
-  full_by_hand(full, issuer, dx_A_BYTES);
-  if (issuer) load_operand(a, stage, full, row, dx_ROWS, 0, 0);
+  full_by_hand(full, issuer);
   return ring_next(ring, BACKWARD_STAGES_DX);
 }
 
@@ -147,10 +146,15 @@ DEV struct ring dw_load_by_hand(const struct backward_args *args, struct shared 
   const struct by_hand x = x_by_hand(args);
   const struct smem full = smem_add(s.dw.full, ring.stage * 8);
   const struct smem stage = smem_add(s.stages, ring.stage * (uint32_t)(dw_A_BYTES + dw_B_BYTES));
-  open_by_hand(s, s.dw.empty, ring, rank, issuer, met);
+  mbarrier_wait(smem_add(s.dw.empty, ring.stage * 8), ring.parity ^ 1);
+  if (issuer) {
+    meet(s, rank, *met);
+    mbarrier_expect_tx(full, dw_B_BYTES);
+    load_operand(b, smem_add(stage, dw_A_BYTES), full, col, 192, 1, 0);
+  }
+  *met = met_next(*met) | 1;
   planes_by_hand(args, &x, stage, b->depth, h, dw_ROWS, 1);
-  full_by_hand(full, issuer, dw_B_BYTES);
-  if (issuer) load_operand(b, smem_add(stage, dw_A_BYTES), full, col, 192, 1, 0);
+  full_by_hand(full, issuer);
   return ring_next(ring, BACKWARD_STAGES_DW);
 }
 

@@ -129,8 +129,11 @@ DEV struct ring walk_dw_unclean(const struct backward_args *args, struct shared 
     if (ld_global_u32(counter(args, backward_unclean(&args->schedule, step))) != 0) {
       ring = dw_load_by_hand(args, s, rank, issuer, ring, met, &b, h, col);
     } else {
-      if (*met & 1) meet(s, rank, issuer, met);
-      if (issuer) dw_load(s.stages, s.dw, ring, rank, &a, &b, h, col);
+      if (issuer) {
+        if (*met & 1) meet(s, rank, *met);
+        dw_load(s.stages, s.dw, ring, rank, &a, &b, h, col);
+      }
+      if (*met & 1) *met = met_next(*met);
       ring = ring_next(ring, BACKWARD_STAGES_DW);
     }
     a.depth += BACKWARD_DEPTH_STEP;
@@ -216,7 +219,10 @@ DEV uint32_t load_tile(const struct backward_args *args, struct shared s, uint32
         walk_dw_unclean(args, s, rank, issuer, t, ring_of(word, BACKWARD_DW), &met);
     return word_keep(word, BACKWARD_DW, ring, met);
   }
-  if (met & 1) meet(s, rank, issuer, &met);
+  if (met & 1) {
+    if (issuer) meet(s, rank, met);
+    met = met_next(met);
+  }
   if (t->kind == BACKWARD_DZ) {
     const struct ring ring = ring_of(word, BACKWARD_DZ);
     if (issuer) load_dz(args, s, rank, t, wave_start, ring);
