@@ -1,12 +1,12 @@
-"""A PPO update with weft: a policy writes short answers, is rewarded for words of its prompt's kind, and is improved by
-clipped ratios of log-probabilities and an entropy bonus. Log-probabilities and entropies, forward and backward, come
-from one call that stores no logits.
+"""A PPO update with weft: a policy writes short answers, is rewarded for words of its prompt's
+kind, and is improved by clipped ratios of log-probabilities and an entropy bonus. Log-probabilities
+and entropies, forward and backward, come from one call that stores no logits.
 
     python ppo_update.py [--iterations 60] [--device cpu|cuda]
 
-Prints the mean reward; fails where it does not rise, or where the first ratio of an iteration is not 1: the same
-function, with the same bits for a row in any batch, gives the rollout's log-probabilities and the trainer's.
-"""
+Prints the mean reward; fails where it does not rise, or where the first ratio of an iteration is
+not 1: the same function, with the same bits for a row in any batch, gives the rollout's
+log-probabilities and the trainer's."""
 
 import argparse
 import sys
@@ -36,11 +36,17 @@ class Policy(torch.nn.Module):
         return self.layers(self.kinds(kind) + self.words(last))
 
     def score(self, kind, answers):
-        """Log-probabilities and entropies of all words of all answers at once: [answers, length]."""
+        """Log-probabilities and entropies of all words of all answers at once: [answers,
+        length]."""
         start = torch.full_like(answers[:, :1], VOCAB)
         hidden = self.hidden(kind[:, None], torch.cat([start, answers[:, :-1]], dim=1))
         nll, entropy = weft.linear_cross_entropy(
-            hidden.to(self.compute), self.head.to(self.compute), answers, temperature=TEMPERATURE, return_entropy=True)  # fmt: skip
+            hidden.to(self.compute),
+            self.head.to(self.compute),
+            answers,
+            temperature=TEMPERATURE,
+            return_entropy=True,
+        )
         return -nll, entropy
 
     @property

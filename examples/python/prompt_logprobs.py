@@ -1,6 +1,7 @@
-"""Prompt log-probabilities as an inference server gives them: requests of different lengths are packed into one batch
-of rows, each row is scored against the token that follows it, and every request gets its own numbers back, with
-perplexity and mean entropy. No logits are stored, and what a request gets does not depend on its batch.
+"""Prompt log-probabilities as an inference server gives them: requests of different lengths are
+packed into one batch of rows, each row is scored against the token that follows it, and every
+request gets its own numbers back, with perplexity and mean entropy. No logits are stored, and what
+a request gets does not depend on its batch.
 
     python prompt_logprobs.py [--requests 12] [--device cpu|cuda]
 """
@@ -67,8 +68,10 @@ def main():
     for number, (ids, scores) in enumerate(zip(requests, together)):
         (alone,) = server.score([ids])
         worst = (scores.logprobs - server.score_plainly(ids)).abs().max().item()
-        print(f"request {number:2}: {len(ids):3} tokens, perplexity {scores.perplexity:9.1f}, "
-              f"entropy {scores.mean_entropy:.3f}, off f64 by {worst:.1e}")  # fmt: skip
+        print(
+            f"request {number:2}: {len(ids):3} tokens, perplexity {scores.perplexity:9.1f}, "
+            f"entropy {scores.mean_entropy:.3f}, off f64 by {worst:.1e}"
+        )
         if not torch.equal(alone.logprobs, scores.logprobs):
             sys.exit(f"request {number} gets other bits alone than in its batch")
         if worst > 1e-3:

@@ -1,4 +1,5 @@
-"""What a user of the wheel alone sees: no torch, the bundled BLAS where there is one, and the README's numbers."""
+"""What a user of the wheel alone sees: no torch, the bundled BLAS where there is one, and the
+README's numbers."""
 
 import pathlib
 import sys
