@@ -195,7 +195,8 @@ def main():
     shapes = shapes or (["256x128x5000"] if cpu else ["4096x4096x131072", "8192x2048x151936"])
     every = {}
     print(
-        f"{'M × H × V':>20} {'':16} {'forward ms':>11} {'f+b ms':>9} {'/ C calls':>9} {'peak MiB':>9}"
+        f"{'M × H × V':>20} {'':16} {'forward ms':>11} {'f+b ms':>9} {'/ C calls':>9} "
+        f"{'peak MiB':>9}"
     )
     for shape in shapes:
         device, dtype = ("cpu", torch.float32) if cpu else ("cuda", torch.bfloat16)
@@ -204,7 +205,8 @@ def main():
             forward = f"{row['forward_ms']:11.3f}" if row["forward_ms"] else f"{'':11}"
             memory = f"{row['both_mib']:9.1f}" if "both_mib" in row else ""
             print(
-                f"{shape:>20} {row['name']:16} {forward} {row['both_ms']:9.3f} {row['over_c']:9.4f} {memory}",
+                f"{shape:>20} {row['name']:16} {forward} {row['both_ms']:9.3f} "
+                f"{row['over_c']:9.4f} {memory}",
                 flush=True,
             )
     if out:

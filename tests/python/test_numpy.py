@@ -387,6 +387,9 @@ def test_plans_are_kept_and_freed():
 
 def test_torch_is_not_imported():
     # TVM FFI imports torch where it is installed; weft does not
-    code = "import sys, weft; assert not {'weft._torch', 'weft._operators'} & set(sys.modules); print(weft.__version__)"
+    code = (
+        "import sys, weft; assert not {'weft._torch', 'weft._operators'} & set(sys.modules); "
+        "print(weft.__version__)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout.strip() == weft.__version__, done.stderr

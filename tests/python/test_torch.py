@@ -165,6 +165,20 @@ def test_reductions_views_and_step(device):
     assert mean == 0 and not any(g.any() for g in gradients(mean, x, w))
 
 
+def test_padded_vocabulary():
+    """Rows of weight from vocab_size on count for nothing, whatever they hold."""
+    x, w, target = problem()
+    padded = torch.cat([w.detach(), torch.full((5, 24), 50.0)]).requires_grad_()
+    nll = weft.linear_cross_entropy(x, padded, target, vocab_start=0, vocab_size=103)
+    right = weft.linear_cross_entropy(x, w, target)
+    assert torch.allclose(nll, right)
+    found, exact = gradients(nll.sum(), x, padded), gradients(right.sum(), x, w)
+    assert torch.allclose(found[0], exact[0], atol=1e-6) and not found[1][103:].any()
+    assert torch.allclose(found[1][:103], exact[1], atol=1e-6)
+    with pytest.raises(ValueError, match="vocab_start is -1, expected at least 0"):
+        weft.linear_cross_entropy(x, w, target, vocab_start=-1)
+
+
 def test_gradcheck():
     """By f32 differences, to 1%."""
     x, w, target = problem(shape=(4,), hidden=5, vocab=7)
@@ -203,6 +217,8 @@ def test_opcheck(device):
             0.0,
             "all_reduce",
             "",
+            -1,
+            -1,
             dtype,
             0,
             True,
