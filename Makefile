@@ -5,11 +5,13 @@
 #   make            library and program, in $(BUILD)
 #   make run        the main job: train a small language model at 4 ranks, verify, plot
 #   make test       everything that CI runs        make test-full   the long products as well
-#   make test-gpu   on a machine with an NVIDIA GPU and nvcc: the GEMM and every wrapper on the GPU
-#                   and in loom, to the bit; logs in out/
+#   make test-gpu   on a machine with an NVIDIA GPU and nvcc: every test of the GPU's code there, and of what it and
+#                   loom must answer alike, to the bit
 #   make check      device code in loom, without a GPU: 3 seeds of everything (part of make test)
 #   make check-full the long form, resumable: 200 seeds
 #   make bench      time and memory against bare matrix products
+#   make bench-gpu  on such a GPU machine: every kernel against cuBLAS or a copy, and the loss heads of other
+#                   packages where they are installed; JSON in bench/results/
 #   make install PREFIX=/usr/local [DESTDIR=]
 #   make man        manual pages, in $(BUILD)/man  make format      clang-format the sources
 #   make clean
@@ -20,7 +22,7 @@ PREFIX ?= /usr/local
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS)
 
 .DEFAULT_GOAL := all
-.PHONY: all run test test-full test-gpu check check-full bench install man format clean
+.PHONY: all run test test-full test-gpu check check-full bench bench-gpu install man format clean
 
 all:
 	@scripts/need.sh build
@@ -41,7 +43,7 @@ test-full:
 	@BUILD=$(BUILD) WEFT_TEST_FULL=1 scripts/test.sh
 
 test-gpu:
-	@NO_BENCH=1 BUILD=$(BUILD)-gpu bench/device_gemm.sh
+	@scripts/test_gpu.sh $(BUILD)-gpu || [ $$? = 77 ]
 
 check: all
 	@scripts/check.sh quick $(BUILD)
@@ -51,6 +53,9 @@ check-full: all
 
 bench: all
 	@scripts/bench.sh $(BUILD)
+
+bench-gpu:
+	@scripts/bench_gpu.sh $(BUILD)-gpu $(BENCH) || [ $$? = 77 ]
 
 install:
 	@scripts/need.sh build

@@ -203,11 +203,13 @@ const struct loom_protocol *loom_protocol_at(int i);
  * options say. */
 int loom_protocol_run(const struct loom_protocol *protocol, const struct loom_options *options,
                       const struct loom_config *config);
-/* What the library brings: the litmus programs of docs/loom.md, the Hopper GEMM in toy sizes, and
- * the combine forms of docs/fences.md. Each call adds its protocols to the list. */
+/* What the library brings: the litmus programs of docs/loom.md, the Hopper GEMM in toy sizes, the
+ * combine forms of docs/fences.md, and the loss head's shipped kernels on small problems. Each call
+ * adds its protocols to the list. */
 void loom_litmus_register(void);
 void loom_gemm_register(void);
 void loom_combine_register(void);
+void loom_ce_register(void);
 
 #ifdef __cplusplus
 }

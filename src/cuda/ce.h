@@ -17,7 +17,9 @@ typedef struct weft__sm90_layout {
   int64_t errors_bytes;                     /* each a multiple of 256 */
   int64_t stats_bytes;                      /* of a step: [max_tokens][4] f32 */
   uint32_t forward_segments, forward_group; /* forward_schedule_make()'s */
+  uint32_t forward_pace;                    /* steps of depth between clusters, 0: any number */
   int64_t forward_bytes, backward_bytes;    /* scratch of a phase */
+  int64_t step_bytes;                       /* of a step that keeps exponentials, 0: none does */
   int64_t local_bytes;                      /* all of it */
   int64_t waves, wave_rows;                 /* of backward */
   int64_t kept_tokens;                      /* whose exponentials step keeps; 0: it recomputes */
@@ -34,7 +36,7 @@ typedef struct weft__sm90_ce {
   uint32_t reported;                  /* bad targets that the team has been told of */
   uint64_t timeout_ns;
   struct cuda_kernel forward;
-  struct ce_backward_kernel backward;
+  struct ce_backward_kernel backward, step;
   uint32_t clusters; /* of two CTAs that run at once */
 } weft__sm90_ce;
 

@@ -177,7 +177,8 @@ uint32_t loom_wait_u32_ge(struct loom_site *site, struct gmem p, uint32_t value,
     memcpy(&seen, g->base + offset, 4);
     memcpy(&failed, e->base + error_offset, 4);
     if (shadow_written(g, offset, 4) && (int32_t)(seen - value) >= 0) {
-      loom_load(site, LOOM_SPACE_global, p.a, &seen, 4, LOOM_ORDER_acquire, scope);
+      loom_load(site, LOOM_SPACE_global, p.a, &seen, 4,
+                site->kind == LOOM_KIND_wait ? LOOM_ORDER_acquire : LOOM_ORDER_relaxed, scope);
       return 1;
     }
     check_written(site, g, offset, 4, p.a);

@@ -1,7 +1,8 @@
 /* The backward pass on Hopper: one persistent kernel of clusters of two that makes dZ, dX and dW,
  * whose tiles chain by counters (backward_schedule.h). It knows the shapes and arguments of
- * backward.h. An instance defines BACKWARD_NAME, and BACKWARD_F16 for f16 instead of bf16, and
- * includes this file.
+ * backward.h. An instance defines BACKWARD_NAME, BACKWARD_F16 for f16 instead of bf16, and
+ * BACKWARD_KEEPS for a step, which makes the loss as well (sm90_step_make.h), and includes this
+ * file.
  *
  * Roles of a CTA's warps:
  *   warp 0       producer: loads operands, ahead of the consumers
@@ -9,9 +10,13 @@
  *                signal finished tiles
  *   warp 3       dealer: fetches the cluster's next tile
  *   warps 4-11   consumers 0 and 1: multiply, and turn logits into gradients */
+#include "device/ce/sm90_backward_begin.h"
 #include "device/ce/sm90_backward_load.h"
 #include "device/ce/sm90_backward_make.h"
 #include "device/ce/sm90_backward_store.h"
+#ifdef BACKWARD_KEEPS
+#include "device/ce/sm90_step_make.h"
+#endif
 
 /* A warpgroup. */
 DEV void consume(const struct backward_args *args, struct shared s, uint32_t index, uint32_t rank) {
@@ -28,10 +33,16 @@ DEV void consume(const struct backward_args *args, struct shared s, uint32_t ind
     const uint32_t next = inbox_read(s, in);
     if (next >= args->end) return;
     const struct backward_tile t = backward_tile(&args->schedule, next);
-    if (t.kind == BACKWARD_PREPARE)
-      prepare(args, &c, &t);
+    if (t.kind == BACKWARD_PREPARE) prepare(args, &c, &t);
+#ifdef BACKWARD_KEEPS
+    else if (t.kind == BACKWARD_DZ)
+      at.dz = make_exponentials(args, s, &c, in, next - args->schedule.row_tiles, at.dz);
+    else if (t.kind == BACKWARD_CONVERT)
+      convert_alone(args, &c, next);
+#else
     else if (t.kind == BACKWARD_DZ)
       at.dz = make_dz(args, s, &c, in, at.dz);
+#endif
     else if (t.kind == BACKWARD_DX)
       at.dx = make_dx(args, s, &c, in, at.dx);
     else
@@ -66,7 +77,10 @@ DEV void backward_kernel(const struct backward_args *args) {
   if (warp < 4) {
     setmaxnreg_dec(BACKWARD_OTHER_REGISTERS);
     if (warp == 0) {
-      if (elect_one()) produce(args, s, rank);
+      if (args->by_hand)
+        produce(args, s, rank, 1);
+      else
+        produce(args, s, rank, 0);
     } else if (warp == 3) {
       if (elect_one()) deal(args, s, rank);
     } else {
@@ -83,6 +97,11 @@ DEV void backward_kernel(const struct backward_args *args) {
 }
 
 #ifdef BACKWARD_NAME
+#define BACKWARD_BEGIN_(name) name##_begin
+#define BACKWARD_BEGIN(name)  BACKWARD_BEGIN_(name)
+WEFT_KERNEL(BACKWARD_BEGIN(BACKWARD_NAME), BACKWARD_BEGIN_THREADS, struct backward_args, args) {
+  backward_begin(&args);
+}
 WEFT_KERNEL_CLUSTER(BACKWARD_NAME, BACKWARD_THREADS, BACKWARD_CLUSTER, struct backward_args, args) {
   backward_kernel(&args);
 }

@@ -31,16 +31,21 @@ DEV void mbarrier_wait_cluster(struct smem bar, uint32_t parity) {
   }
 }
 
+/* The same for speed alone: nothing may rely on it, and loom leaves it in its place. */
+DEV void mbarrier_pace(struct smem bar, uint32_t parity) {
+  mbarrier_wait(bar, parity);
+}
+
 /* Polls between two looks at the clock and at the error word. */
 #define PTX_WAIT_POLLS 64
 
-#define PTX_WAIT_GE(scope)                                                                         \
-  DEV uint32_t wait_u32_ge_##scope(struct gmem p, uint32_t value, struct wait_limit limit,         \
-                                   uint32_t code) {                                                \
+#define PTX_WAIT_GE(name, order, scope)                                                            \
+  DEV uint32_t name##_u32_ge_##scope(struct gmem p, uint32_t value, struct wait_limit limit,       \
+                                     uint32_t code) {                                              \
     uint64_t start = 0;                                                                            \
     for (;;) {                                                                                     \
       for (int i = 0; i < PTX_WAIT_POLLS; i++)                                                     \
-        if ((int32_t)(ld_u32(acquire, scope, p) - value) >= 0) return 1;                           \
+        if ((int32_t)(ld_u32(order, scope, p) - value) >= 0) return 1;                             \
       const uint64_t now = globaltimer();                                                          \
       if (start == 0) start = now;                                                                 \
       if (ld_u32(relaxed, sys, limit.error) != 0) return 0;                                        \
@@ -51,23 +56,31 @@ DEV void mbarrier_wait_cluster(struct smem bar, uint32_t parity) {
     }                                                                                              \
   }
 
-PTX_WAIT_GE(gpu)
-PTX_WAIT_GE(sys)
+PTX_WAIT_GE(wait, acquire, gpu)
+PTX_WAIT_GE(wait, acquire, sys)
+PTX_WAIT_GE(pace, relaxed, gpu)
 
 /* Until *p has reached value (differences modulo 2^32), acquiring at `scope` (gpu or sys). Answers
  * 1; or 0 if that took too long, when `code` (not 0) is in the error word unless another came
  * first. */
 #define wait_u32_ge(scope, p, value, limit, code) wait_u32_ge_##scope(p, value, limit, code)
+/* The same, but it orders nothing: for threads that keep pace and do not need each other's data. */
+#define pace_u32_ge(scope, p, value, limit, code) pace_u32_ge_##scope(p, value, limit, code)
 
 #else
 
 #define mbarrier_wait(bar, parity)                                                                 \
   loom_mbarrier_wait(LOOM_SITE(wait, "mbarrier.try_wait (wait)", ""), bar, parity, LOOM_SCOPE_cta)
+#define mbarrier_pace(bar, parity)                                                                 \
+  loom_mbarrier_wait(LOOM_SITE(plain, "mbarrier.try_wait (pace)", ""), bar, parity, LOOM_SCOPE_cta)
 #define mbarrier_wait_cluster(bar, parity)                                                         \
   loom_mbarrier_wait(LOOM_SITE(wait, "mbarrier.try_wait.acquire.cluster (wait)", ""), bar, parity, \
                      LOOM_SCOPE_cluster)
 #define wait_u32_ge(scope, p, value, limit, code)                                                  \
   loom_wait_u32_ge(LOOM_SITE(wait, "ld.acquire." #scope " (wait)", ""), p, value,                  \
+                   LOOM_SCOPE_##scope, (limit).error, (limit).timeout_ns, code)
+#define pace_u32_ge(scope, p, value, limit, code)                                                  \
+  loom_wait_u32_ge(LOOM_SITE(plain, "ld.relaxed." #scope " (pace)", ""), p, value,                 \
                    LOOM_SCOPE_##scope, (limit).error, (limit).timeout_ns, code)
 
 #endif
