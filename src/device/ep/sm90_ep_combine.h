@@ -1,0 +1,268 @@
+/* Combine: each rank pulls, for each of its tokens, the rows that its experts made of it straight
+ * from the peers' memory, by bulk loads into a ring of stages in shared memory, and sums them in
+ * f32, in top-k order. A unit is a piece of a token's row; a stage holds that piece of all rows of
+ * the token.
+ *
+ * Roles of a CTA's warps:
+ *   warp 0       loads: a lane a slot of the token
+ *   warps 1-8    readers: 16 bytes of the piece each
+ *
+ * Two hazards between proxies, each fenced once (docs/fences.md): the peers' stores to y, announced
+ * by their hellos, against the bulk loads of it; and the readers' loads of a stage against the bulk
+ * loads that overwrite it. */
+#ifndef WEFT_DEVICE_EP_SM90_EP_COMBINE_H
+#define WEFT_DEVICE_EP_SM90_EP_COMBINE_H
+
+#include "device/ep/sm90_ep_meet.h"
+
+struct ep_pull {
+  uint32_t first, last; /* units */
+  uint32_t epoch;
+  struct ep_combine_shared at;
+};
+
+DEV struct smem pull_word(uint32_t offset, uint32_t index) {
+  return smem_add(smem_base(), offset + index * 4);
+}
+DEV struct smem pull_barrier(uint32_t array, uint32_t stage) {
+  return smem_add(smem_base(), array + stage * 8);
+}
+DEV struct smem pull_stage(const struct ep_pull *p, uint32_t stage) {
+  return smem_add(smem_base(), stage * p->at.stage_bytes);
+}
+
+/* ---- Meeting ---- */
+
+/* CTA 0, one thread a peer: shows it y, and says hello. */
+DEV void pull_announce(const struct ep_combine_args *a, const struct ep_pull *p) {
+  const struct ep_team *const t = &a->team;
+  const uint32_t descriptor = ep_own_descriptor(t, 0);
+  for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count()) {
+    if (!ep_expected(t, r)) continue;
+    const struct gmem offer = ep_offer_to(t, r);
+    st_global_u64(offer, a->y.a);
+    st_global_u64(gmem_add(offer, 8), a->row_gradient.a);
+    ep_give_permit(t, p->epoch, r);
+    /* The offer, and what earlier kernels of this rank have written to y. */
+    peer_set64(peer_at(&t->view, r, t->words.hello + (uint64_t)t->view.rank * 8),
+               (uint64_t)(p->epoch + 1) << 32 | descriptor);
+  }
+}
+
+/* CTA 0, all threads: meets the peers and opens the gate. `part` says to whom y was shown. */
+DEV void pull_agree(const struct ep_combine_args *a, const struct ep_pull *p) {
+  const struct ep_team *const t = &a->team;
+  const uint32_t descriptor = ep_own_descriptor(t, 0);
+  uint32_t good = 1;
+  for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count()) {
+    const uint32_t expected = ep_expected(t, r);
+    uint32_t in = expected;
+    if (in) in = ep_meet(t, p->epoch, descriptor, r, PEER_PHASE_EP_READY);
+    if (in && !ep_claim_permit(t, p->epoch, r)) {
+      ep_leave_out(t, r, PEER_PHASE_EP_READY);
+      in = 0;
+    }
+    good &= in | t->masking;
+    ep_set_state(t, r, in);
+    st_shared_u32(pull_word(p->at.part, r), expected);
+  }
+  if (!good) st_shared_order_u32(relaxed, cta, pull_word(p->at.alive, 0), 0);
+  bar_sync(0, thread_count());
+  if (thread_index() == 0 && ld_shared_order_u32(relaxed, cta, pull_word(p->at.alive, 0)))
+    ep_open_gate(t, p->epoch);
+}
+
+/* All threads. 1: the rows are there. */
+DEV uint32_t pull_enter(const struct ep_combine_args *a, const struct ep_pull *p) {
+  const struct ep_team *const t = &a->team;
+  if (cta_index() == 0) pull_agree(a, p);
+  if (thread_index() == 0) {
+    st_shared_u32(pull_word(p->at.alive, 0), ep_pass_gate(t, p->epoch));
+    /* What the peers' kernels have stored to y -> our bulk loads (hazard A). */
+    if (t->fence == EP_FENCE_ON) fence_proxy_async_global(ep_combine_ready);
+  }
+  bar_sync(0, thread_count());
+  return ld_shared_u32(pull_word(p->at.alive, 0));
+}
+
+/* ---- Loading ---- */
+
+/* What comes back to a slot. */
+struct pull_source {
+  struct gmem y; /* the row; 0: the slot is skipped */
+  float weight, gradient;
+};
+
+/* A lane a slot. */
+DEV struct pull_source pull_source(const struct ep_combine_args *a, uint32_t token, uint32_t lane) {
+  const struct ep_team *const t = &a->team;
+  struct pull_source s = {{0}, 1.0f, 0.0f};
+  if (lane >= t->topk) return s;
+  const uint64_t slot = ((uint64_t)token * t->topk + lane) * 4;
+  const int32_t expert = (int32_t)ld_global_u32(gmem_add(a->expert, slot));
+  const uint32_t row = ld_global_u32(gmem_add(a->row, slot));
+  if (a->weights.a != 0) s.weight = ld_global_f32(gmem_add(a->weights, slot));
+  if (expert < 0 || row == ~0u) return s;
+  const uint32_t rank = (uint32_t)expert / t->experts_local;
+  if (!ep_takes_part(t, rank)) return s;
+  s.y = gmem_add(ep_offered(t, rank, 0), (uint64_t)row * a->row_bytes);
+  if (a->weight_gradient.a != 0) {
+    const struct gmem values = ep_offered(t, rank, 1);
+    if (values.a != 0) s.gradient = ld_global_f32(gmem_add(values, (uint64_t)row * 4));
+  }
+  return s;
+}
+
+/* A warp: the rows of each unit into the ring, one behind the other. */
+DEV void pull_load(const struct ep_combine_args *a, const struct ep_pull *p) {
+  const uint32_t lane = lane_index(), topk = a->team.topk, pieces = a->pieces.count;
+  uint32_t stage = 0, parity = 1; /* a fresh barrier counts as one whose odd phase has completed */
+  struct pull_source source = {{0}, 0, 0}, next = {{0}, 0, 0};
+  if (p->first < p->last) next = pull_source(a, p->first / pieces, lane);
+  for (uint32_t unit = p->first; unit < p->last; unit++) {
+    const uint32_t token = unit / pieces, piece = unit % pieces;
+    if (unit == p->first || piece == 0) source = next;
+    const uint32_t bytes = ep_piece_bytes(a->row_bytes, a->pieces, piece);
+    const uint32_t rows = warp_ballot(source.y.a != 0);
+    const uint32_t index = popc(rows & ((1u << lane) - 1));
+    const struct smem full = pull_barrier(p->at.full, stage);
+    mbarrier_wait(pull_barrier(p->at.empty, stage), parity);
+    if (source.y.a != 0)
+      st_shared_f32(pull_word(p->at.weights, stage * topk + index), source.weight);
+    if (lane == 0) st_shared_u32(pull_word(p->at.present, stage), popc(rows));
+    warp_sync();
+    if (lane == 0) mbarrier_arrive_expect_tx(full, popc(rows) * bytes);
+    if (source.y.a != 0) {
+      if (a->team.fence == EP_FENCE_WIDE) fence_proxy_async(ep_combine_wide);
+      bulk_load(smem_add(pull_stage(p, stage), index * a->pieces.bytes),
+                gmem_add(source.y, (uint64_t)piece * a->pieces.bytes), bytes, full);
+    }
+    if (piece == 0 && lane < topk && a->weight_gradient.a != 0)
+      st_global_f32(gmem_add(a->weight_gradient, ((uint64_t)token * topk + lane) * 4),
+                    source.gradient);
+    if ((unit == p->first || piece == 0) && (token + 1) * pieces < p->last)
+      next = pull_source(a, token + 1, lane);
+    if (++stage == a->stages) stage = 0, parity ^= 1;
+  }
+}
+
+/* ---- Summing ---- */
+
+struct pull_sum {
+  float of[8];
+};
+
+DEV void pull_add(struct pull_sum *sum, float weight, struct u32x4 v) {
+  sum->of[0] = fma_f32(weight, bf16x2_lo(v.x), sum->of[0]);
+  sum->of[1] = fma_f32(weight, bf16x2_hi(v.x), sum->of[1]);
+  sum->of[2] = fma_f32(weight, bf16x2_lo(v.y), sum->of[2]);
+  sum->of[3] = fma_f32(weight, bf16x2_hi(v.y), sum->of[3]);
+  sum->of[4] = fma_f32(weight, bf16x2_lo(v.z), sum->of[4]);
+  sum->of[5] = fma_f32(weight, bf16x2_hi(v.z), sum->of[5]);
+  sum->of[6] = fma_f32(weight, bf16x2_lo(v.w), sum->of[6]);
+  sum->of[7] = fma_f32(weight, bf16x2_hi(v.w), sum->of[7]);
+}
+
+enum { PULL_GROUP = 4 }; /* rows whose loads are in flight together */
+
+/* 16 bytes of all rows of a stage. */
+DEV struct u32x4 pull_vector(const struct ep_combine_args *a, const struct ep_pull *p,
+                             uint32_t stage, uint32_t rows, uint32_t at) {
+  const struct smem data = smem_add(pull_stage(p, stage), at);
+  const uint32_t weights = p->at.weights + stage * a->team.topk * 4;
+  struct pull_sum sum;
+  UNROLL for (int i = 0; i < 8; i++) sum.of[i] = 0.0f;
+  uint32_t j = 0;
+  for (; j + PULL_GROUP <= rows; j += PULL_GROUP) {
+    struct u32x4 v[PULL_GROUP];
+    float w[PULL_GROUP];
+    UNROLL for (uint32_t i = 0; i < PULL_GROUP; i++) {
+      v[i] = ld_shared_u32x4(smem_add(data, (j + i) * a->pieces.bytes));
+      w[i] = ld_shared_f32(pull_word(weights, j + i));
+    }
+    UNROLL for (uint32_t i = 0; i < PULL_GROUP; i++) pull_add(&sum, w[i], v[i]);
+  }
+  for (; j < rows; j++)
+    pull_add(&sum, ld_shared_f32(pull_word(weights, j)),
+             ld_shared_u32x4(smem_add(data, j * a->pieces.bytes)));
+  struct u32x4 out;
+  out.x = pack_bf16x2(sum.of[0], sum.of[1]);
+  out.y = pack_bf16x2(sum.of[2], sum.of[3]);
+  out.z = pack_bf16x2(sum.of[4], sum.of[5]);
+  out.w = pack_bf16x2(sum.of[6], sum.of[7]);
+  return out;
+}
+
+/* All readers. */
+DEV void pull_read(const struct ep_combine_args *a, const struct ep_pull *p, uint32_t reader) {
+  uint32_t stage = 0, parity = 0;
+  for (uint32_t unit = p->first; unit < p->last; unit++) {
+    const uint32_t token = unit / a->pieces.count, piece = unit % a->pieces.count;
+    const uint32_t bytes = ep_piece_bytes(a->row_bytes, a->pieces, piece);
+    const struct gmem out =
+        gmem_add(a->out, token * a->out_stride + (uint64_t)piece * a->pieces.bytes);
+    mbarrier_wait(pull_barrier(p->at.full, stage), parity);
+    const uint32_t rows = ld_shared_u32(pull_word(p->at.present, stage));
+    for (uint32_t at = reader * 16; at < bytes; at += EP_COMBINE_READERS * 16)
+      st_global_u32x4(gmem_add(out, at), pull_vector(a, p, stage, rows, at));
+    /* Own loads of the stage -> the bulk loads that overwrite it (hazard B). */
+    if (a->team.fence == EP_FENCE_ON) fence_proxy_async_shared_cta(ep_combine_stage_read);
+    warp_sync();
+    if (lane_index() == 0) mbarrier_arrive(pull_barrier(p->at.empty, stage));
+    if (++stage == a->stages) stage = 0, parity ^= 1;
+  }
+}
+
+/* ---- The end ---- */
+
+/* All threads, when the CTA has read all its rows: one more CTA is done with the peers' y; and CTA
+ * 0 waits until the peers are done with this rank's. */
+DEV void pull_end(const struct ep_combine_args *a, const struct ep_pull *p) {
+  const struct ep_team *const t = &a->team;
+  bar_sync(0, thread_count());
+  for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count())
+    if (ep_takes_part(t, r)) peer_count(peer_word(&t->view, r, t->words.done, t->view.rank), 1);
+  if (cta_index() != 0) return;
+  for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count())
+    if (ld_shared_u32(pull_word(p->at.part, r))) ep_await_done(t, p->epoch, r);
+  if (thread_index() == 0) st_global_u64(t->operations, ld_global_u64(t->operations) + 1);
+}
+
+DEV struct ep_pull pull_make(const struct ep_combine_args *a) {
+  struct ep_pull p;
+  const uint32_t units = a->team.tokens * a->pieces.count;
+  p.first = ep_share(units, cta_count(), cta_index());
+  p.last = ep_share(units, cta_count(), cta_index() + 1);
+  p.at = ep_combine_shared(a->team.view.ranks, a->team.topk, a->stages, a->pieces.bytes);
+  p.epoch = 0;
+  return p;
+}
+
+/* The whole kernel. */
+DEV void ep_combine(const struct ep_combine_args *a) {
+  struct ep_pull p = pull_make(a);
+  const struct ep_team *const t = &a->team;
+  if (!ep_begin(t, &p.epoch)) return;
+  if (t->halves & EP_SEND && cta_index() == 0) pull_announce(a, &p);
+  if (t->halves & EP_RECEIVE) {
+    if (thread_index() == 0) {
+      st_shared_u32(pull_word(p.at.alive, 0), 1);
+      for (uint32_t s = 0; s < a->stages; s++) {
+        mbarrier_init(pull_barrier(p.at.full, s), 1);
+        mbarrier_init(pull_barrier(p.at.empty, s), EP_COMBINE_READERS / 32);
+      }
+    }
+    bar_sync(0, thread_count());
+    if (pull_enter(a, &p)) {
+      if (warp_index() == 0)
+        pull_load(a, &p);
+      else
+        pull_read(a, &p, thread_index() - 32);
+      pull_end(a, &p);
+    }
+  }
+  bar_sync(0, thread_count());
+  if (thread_index() == 0) ep_end(t, p.epoch);
+}
+
+#endif

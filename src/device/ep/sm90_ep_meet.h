@@ -1,0 +1,188 @@
+/* How the ranks of an operation meet, for dispatch and combine: the epoch of the slot, hellos,
+ * masks, and the gate by which a rank's CTAs learn who takes part. Knows device/comm/team.h and the
+ * words of ep.h, not what is sent.
+ *
+ * CTA 0 of each rank meets the peers, a thread each, and opens the gate; all CTAs wait at the gate.
+ *
+ * With masking a rank that does not come in time is left out from then on, and never a rank that is
+ * in the middle of writing or reading memory of this one: before a rank touches a peer's memory, it
+ * claims the permit that the peer has given it for this epoch, and a rank that has waited in vain
+ * revokes the permit. One of the two comes first. A revoked rank finds out, a claimed one is waited
+ * for. */
+#ifndef WEFT_DEVICE_EP_SM90_EP_MEET_H
+#define WEFT_DEVICE_EP_SM90_EP_MEET_H
+
+#include "device/comm/team.h"
+#include "device/ep/ep.h"
+
+/* A word of this rank's own arena. */
+DEV struct gmem ep_own(const struct ep_team *t, uint64_t offset) {
+  return peer_at(&t->view, t->view.rank, offset);
+}
+
+/* ---- Epochs ---- */
+
+/* 1, and the operation's epoch in its slot; 0 where the slot is in use, or holds no such operation.
+ * A replayed graph can come to that; the host refuses it otherwise. */
+DEV uint32_t ep_begin(const struct ep_team *t, uint32_t *epoch) {
+  const uint32_t sent = epoch_read(t->sent), received = epoch_read(t->received);
+  *epoch = t->halves & EP_SEND ? sent : received;
+  const uint32_t ready = t->halves & EP_SEND ? sent == received : sent == received + 1;
+  if (!ready && thread_index() == 0)
+    peer_fail(&t->view, PEER_ERROR_BUSY, PEER_PHASE_EP_COUNTS, t->view.rank);
+  return ready;
+}
+
+/* One thread of a CTA, when its CTA reads the epoch no more. */
+#define ep_end(t, epoch)                                                                           \
+  do {                                                                                             \
+    if ((t)->halves & EP_SEND) epoch_end((t)->sent, epoch, cta_count());                           \
+    if ((t)->halves & EP_RECEIVE) epoch_end((t)->received, epoch, cta_count());                    \
+  } while (0)
+
+/* What the operation says of itself. */
+DEV uint32_t ep_own_descriptor(const struct ep_team *t, uint32_t fresh) {
+  return ep_descriptor(t->kind, fresh ? 0 : ld_global_u32(t->routing));
+}
+
+/* ---- Masks and permits ---- */
+
+DEV struct gmem ep_mask_word(const struct ep_team *t, uint32_t peer) {
+  return gmem_add(t->mask, (uint64_t)peer * 4);
+}
+
+/* A wait for this peer ends by the team's error word; with masking by the peer's mask, which it
+ * sets when the time is up. */
+DEV struct wait_limit ep_limit(const struct ep_team *t, uint32_t peer) {
+  struct wait_limit limit = peer_limit(&t->view);
+  if (t->masking) limit.error = ep_mask_word(t, peer);
+  return limit;
+}
+
+#define ep_late(phase, peer) peer_error(PEER_ERROR_TIMEOUT, phase, peer)
+
+DEV uint32_t ep_masked(const struct ep_team *t, uint32_t peer) {
+  return t->masking && peer != t->view.rank && ld_u32(relaxed, sys, ep_mask_word(t, peer)) != 0;
+}
+
+/* The peer is left out from now on, and told so. */
+DEV void ep_leave_out(const struct ep_team *t, uint32_t peer, enum peer_phase phase) {
+  if (!t->masking) return;
+  (void)atom_cas_u32(relaxed, sys, ep_mask_word(t, peer), 0, ep_late(phase, peer));
+  st_u32(relaxed, sys, peer_word(&t->view, peer, t->notice, t->view.rank), 1);
+}
+
+/* A permit of an epoch: given, and with the lowest bit claimed. */
+DEV uint32_t ep_permit(uint32_t epoch) {
+  return (epoch + 1) * 2;
+}
+
+DEV void ep_give_permit(const struct ep_team *t, uint32_t epoch, uint32_t peer) {
+  if (t->masking)
+    st_u32(relaxed, sys, peer_word(&t->view, t->view.rank, t->words.permit, peer),
+           ep_permit(epoch));
+}
+
+/* 0 where the peer has left this rank out. */
+DEV uint32_t ep_claim_permit(const struct ep_team *t, uint32_t epoch, uint32_t peer) {
+  if (!t->masking) return 1;
+  const struct gmem word = peer_word(&t->view, peer, t->words.permit, t->view.rank);
+  return atom_cas_u32(relaxed, sys, word, ep_permit(epoch), ep_permit(epoch) | 1) ==
+         ep_permit(epoch);
+}
+
+/* 0 where the peer has claimed it. */
+DEV uint32_t ep_revoke_permit(const struct ep_team *t, uint32_t epoch, uint32_t peer) {
+  const struct gmem word = peer_word(&t->view, t->view.rank, t->words.permit, peer);
+  return atom_cas_u32(relaxed, sys, word, ep_permit(epoch), 0) == ep_permit(epoch);
+}
+
+/* ---- Hellos ---- */
+
+/* One thread a peer: whether the peer takes part, as far as is known by now. */
+DEV uint32_t ep_expected(const struct ep_team *t, uint32_t peer) {
+  if (ep_masked(t, peer)) return 0;
+  if (t->masking && ld_u32(relaxed, sys, peer_word(&t->view, t->view.rank, t->notice, peer)) != 0) {
+    ep_leave_out(t, peer, PEER_PHASE_EP_READY);
+    return 0;
+  }
+  return 1;
+}
+
+DEV void ep_add_wait(const struct ep_team *t, uint32_t peer, uint64_t since) {
+  const struct gmem sum = gmem_add(t->wait_ns, (uint64_t)peer * 8);
+  st_global_u64(sum, ld_global_u64(sum) + globaltimer() - since);
+}
+
+/* One thread a peer: waits for the peer's hello and compares it with this rank's. 0: the peer does
+ * not take part, or the team has an error. */
+DEV uint32_t ep_meet(const struct ep_team *t, uint32_t epoch, uint32_t descriptor, uint32_t peer,
+                     enum peer_phase phase) {
+  const uint64_t since = globaltimer();
+  const struct gmem word = ep_own(t, t->words.hello + (uint64_t)peer * 8);
+  const uint32_t came =
+      wait_u64_ge(sys, word, (uint64_t)(epoch + 1) << 32, ep_limit(t, peer), ep_late(phase, peer));
+  ep_add_wait(t, peer, since);
+  if (!came) {
+    ep_leave_out(t, peer, phase);
+    return 0;
+  }
+  const uint32_t theirs = (uint32_t)ld_u64(relaxed, sys, word);
+  if (theirs == descriptor) return 1;
+  peer_fail(&t->view,
+            theirs == ep_descriptor(EP_REFUSED, 0) ? PEER_ERROR_REFUSED : PEER_ERROR_DIFFERS, phase,
+            peer);
+  return 0;
+}
+
+/* One thread a peer that was given a permit: waits until the peer's CTAs have ended their part. 0:
+ * it has done nothing in this rank's memory, and never will. */
+DEV uint32_t ep_await_done(const struct ep_team *t, uint32_t epoch, uint32_t peer) {
+  const uint64_t since = globaltimer();
+  const struct gmem word = peer_word(&t->view, t->view.rank, t->words.done, peer);
+  const uint32_t value = (epoch + 1) * cta_count();
+  uint32_t done =
+      wait_u32_ge(sys, word, value, ep_limit(t, peer), ep_late(PEER_PHASE_EP_DONE, peer));
+  if (!done && t->masking) {
+    /* It is masked from now on; but where it has claimed the permit, it must be let end. */
+    if (!ep_revoke_permit(t, epoch, peer))
+      done = peer_wait(&t->view, word, value, PEER_PHASE_EP_DONE, peer);
+    ep_leave_out(t, peer, PEER_PHASE_EP_DONE);
+  }
+  ep_add_wait(t, peer, since);
+  return done;
+}
+
+/* ---- The gate ---- */
+
+/* CTA 0, one thread, after a barrier of those that have set the states. */
+#define ep_open_gate(t, epoch) st_u32(release, gpu, (t)->gate, (epoch) + 1)
+
+/* One thread. 0: the operation has failed. */
+#define ep_pass_gate(t, epoch)                                                                     \
+  wait_u32_ge(gpu, (t)->gate, (epoch) + 1, peer_limit(&(t)->view),                                 \
+              peer_error(PEER_ERROR_LOCAL, PEER_PHASE_EP_READY, (t)->view.rank))
+
+DEV uint32_t ep_takes_part(const struct ep_team *t, uint32_t peer) {
+  return ld_global_u32(gmem_add(t->state, (uint64_t)peer * 4));
+}
+
+DEV void ep_set_state(const struct ep_team *t, uint32_t peer, uint32_t takes_part) {
+  st_global_u32(gmem_add(t->state, (uint64_t)peer * 4), takes_part);
+}
+
+/* Where what rank `peer` has offered this one begins. */
+DEV struct gmem ep_offer_from(const struct ep_team *t, uint32_t peer) {
+  return ep_own(t, t->words.offer + (uint64_t)peer * EP_OFFER_BYTES);
+}
+DEV struct gmem ep_offer_to(const struct ep_team *t, uint32_t peer) {
+  return peer_at(&t->view, peer, t->words.offer + (uint64_t)t->view.rank * EP_OFFER_BYTES);
+}
+
+DEV struct gmem ep_offered(const struct ep_team *t, uint32_t peer, uint32_t index) {
+  struct gmem p;
+  p.a = ld_global_u64(gmem_add(ep_offer_from(t, peer), index * 8));
+  return p;
+}
+
+#endif
