@@ -265,8 +265,16 @@ WEFT_API weft_status weft_comm_reset(weft_comm *comm);
  * and the handle stays). NULL is allowed. */
 WEFT_API weft_status weft_comm_destroy(weft_comm *comm);
 
-/** Between start and end, one thread issues the collective calls of several in-process GPU ranks.
- * CPU ranks are threads and need none: UNSUPPORTED. */
+/** The stream of a rank's own that NULL stands for in calls of plans, in a world of several GPU
+ * ranks; NULL in any other. It is not ordered with the default stream. Not collective. */
+WEFT_API weft_status weft_comm_stream_get(const weft_comm *comm, void **stream);
+
+/** Between start and end, one thread issues the collective calls of several in-process GPU ranks:
+ * those that meet on the host (splits, plans, barrier, reset) happen at the end, each rank's in the
+ * order in which they were issued, and what they give is there when end has returned; ce's forward,
+ * backward and step only enqueue and happen at once, so they need no group. The status of end is
+ * that of the rank that failed first in cause. Groups may be nested. CPU ranks are threads and need
+ * none: UNSUPPORTED. */
 WEFT_API weft_status weft_group_start(void);
 WEFT_API weft_status weft_group_end(void);
 

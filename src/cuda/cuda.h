@@ -39,6 +39,8 @@ struct cuda_launch_config;
   X(cuCtxGetCurrent, 4000, (cuda_context * context))                                               \
   X(cuCtxGetDevice, 2000, (int *device))                                                           \
   X(cuCtxSynchronize, 2000, (void))                                                                \
+  X(cuDeviceCanAccessPeer, 4000, (int *can, int device, int peer))                                 \
+  X(cuCtxEnablePeerAccess, 4000, (cuda_context peer, unsigned flags))                              \
   X(cuMemAlloc, 3020, (cuda_address * address, size_t bytes))                                      \
   X(cuMemFree, 3020, (cuda_address address))                                                       \
   X(cuMemHostAlloc, 2020, (void **pointer, size_t bytes, unsigned flags))                          \
@@ -51,9 +53,12 @@ struct cuda_launch_config;
   X(cuStreamDestroy, 4000, (cuda_stream stream))                                                   \
   X(cuStreamSynchronize, 2000, (cuda_stream stream))                                               \
   X(cuStreamQuery, 2000, (cuda_stream stream))                                                     \
+  X(cuStreamWaitEvent, 3020, (cuda_stream stream, cuda_event event, unsigned flags))               \
+  X(cuStreamIsCapturing, 10000, (cuda_stream stream, int *status))                                 \
   X(cuEventCreate, 2000, (cuda_event * event, unsigned flags))                                     \
   X(cuEventDestroy, 4000, (cuda_event event))                                                      \
   X(cuEventRecord, 2000, (cuda_event event, cuda_stream stream))                                   \
+  X(cuEventRecordWithFlags, 11010, (cuda_event event, cuda_stream stream, unsigned flags))         \
   X(cuEventSynchronize, 2000, (cuda_event event))                                                  \
   X(cuEventElapsedTime, 2000, (float *ms, cuda_event start, cuda_event end))                       \
   X(cuLibraryLoadData, 12000,                                                                      \
