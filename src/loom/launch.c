@@ -219,6 +219,16 @@ int ctas_waiting_to_start(void) {
   return (int)waiting;
 }
 
+/* Those whose stream would let them start. */
+int ctas_waiting_for_room(void) {
+  uint32_t waiting = 0;
+  for (uint32_t i = 0; i < L.launches; i++) {
+    const struct launch *n = L.launch[i];
+    if (!n->after || n->after->end_order) waiting += n->config.ctas - n->started;
+  }
+  return (int)waiting;
+}
+
 /* ---- ends ---- */
 
 /* The stream's next grid sees all that this one did, through every proxy (PTX 8.6: the API's

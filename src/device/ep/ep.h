@@ -17,15 +17,18 @@
 #ifndef EP_COMBINE_READERS
 #define EP_COMBINE_READERS 256
 #endif
-#define EP_STORE_LAG       3 /* stages of dispatch whose bulk stores may still be reading */
+#define EP_STORE_LAG 3 /* stages of dispatch whose bulk stores may still be reading */
+#ifndef EP_BATCH
+#define EP_BATCH 2048 /* slots (token, k) whose places are found together */
+#endif
 #define EP_COMBINE_THREADS (32 + EP_COMBINE_READERS)
 
 enum {
   EP_SLOTS = 2,
+  EP_GATE_PATIENCE = 8,     /* time limits of a peer that a rank's own CTAs wait for each other */
   EP_MAX_EXPERTS = 4096,    /* of the team: counters in shared memory */
   EP_WARPS_MAX = 16,        /* of dispatch */
   EP_MAX_TOPK = 32,         /* a lane each */
-  EP_BATCH = 2048,          /* slots (token, k) whose places are found together */
   EP_STAGES_MAX = 12,       /* of a ring */
   EP_STAGE_BYTES = 16384,   /* of dispatch, at most */
   EP_COMBINE_BYTES = 32768, /* of a stage of combine, all K pieces, at most */

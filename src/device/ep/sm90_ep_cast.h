@@ -129,14 +129,12 @@ DEV void ep_dispatch_fp8(const struct ep_dispatch_args *a) {
   const struct ep_team *const t = &a->team;
   if (!ep_begin(t, &p.epoch)) return;
   if (thread_index() == 0) st_shared_u32(ep_shared(p.at.alive, 0), 1);
-  bar_sync(0, thread_count());
   if (t->halves & EP_SEND) ep_send(a, &p);
   if (t->halves & EP_RECEIVE && ep_enter(a, &p)) {
     ep_cast_rows(a, &p);
     ep_tell_done(t);
     if (cta_index() == 0) ep_receive_all(a, &p, a->hidden);
   }
-  bar_sync(0, thread_count());
   if (thread_index() == 0) ep_end(t, p.epoch);
 }
 

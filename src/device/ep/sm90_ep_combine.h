@@ -260,8 +260,9 @@ DEV void ep_combine(const struct ep_combine_args *a) {
         pull_read(a, &p, thread_index() - 32);
       pull_end(a, &p);
     }
+  } else {
+    bar_sync(0, thread_count()); /* all threads have read the epoch */
   }
-  bar_sync(0, thread_count());
   if (thread_index() == 0) ep_end(t, p.epoch);
 }
 

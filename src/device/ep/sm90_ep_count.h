@@ -111,8 +111,8 @@ DEV void ep_place(const struct ep_dispatch_args *a, const struct ep_part *p) {
   for (uint32_t first = p->first * topk; first < end; first += batch) {
     const uint32_t count = end - first < batch ? end - first : batch;
     ep_load_batch(a, p, first, count);
-    if (warp_index() == 0) ep_place_batch(a, p, first, count);
-    bar_sync(0, thread_count());
+    if (warp_index() == thread_count() / 32 - 1) ep_place_batch(a, p, first, count);
+    if (first + batch < end) bar_sync(0, thread_count());
   }
 }
 

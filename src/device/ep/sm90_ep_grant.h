@@ -68,7 +68,6 @@ DEV uint32_t ep_scan(const struct ep_part *p, uint32_t value, uint32_t *total) {
     if (w < warp) before += of;
     all += of;
   }
-  bar_sync(0, thread_count());
   *total = all;
   return before + sum - value;
 }
@@ -108,6 +107,7 @@ DEV void ep_order(const struct ep_dispatch_args *a, const struct ep_part *p) {
     const uint32_t offset = base + ep_scan(p, rows, &all);
     if (local < experts) ep_order_expert(a, p, local, offset);
     base += all;
+    if (first + thread_count() < experts) bar_sync(0, thread_count()); /* the sums have been read */
   }
   if (thread_index() == 0) ep_put_i64(a->kept_offsets, experts, base);
 }

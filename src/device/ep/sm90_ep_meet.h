@@ -158,9 +158,17 @@ DEV uint32_t ep_await_done(const struct ep_team *t, uint32_t epoch, uint32_t pee
 /* CTA 0, one thread, after a barrier of those that have set the states. */
 #define ep_open_gate(t, epoch) st_u32(release, gpu, (t)->gate, (epoch) + 1)
 
+/* CTA 0 may wait for peers several times before it opens the gate, or gives up and says for whom.
+ */
+DEV struct wait_limit ep_gate_limit(const struct ep_team *t) {
+  struct wait_limit limit = peer_limit(&t->view);
+  limit.timeout_ns *= EP_GATE_PATIENCE;
+  return limit;
+}
+
 /* One thread. 0: the operation has failed. */
 #define ep_pass_gate(t, epoch)                                                                     \
-  wait_u32_ge(gpu, (t)->gate, (epoch) + 1, peer_limit(&(t)->view),                                 \
+  wait_u32_ge(gpu, (t)->gate, (epoch) + 1, ep_gate_limit(t),                                       \
               peer_error(PEER_ERROR_LOCAL, PEER_PHASE_EP_READY, (t)->view.rank))
 
 DEV uint32_t ep_takes_part(const struct ep_team *t, uint32_t peer) {

@@ -120,10 +120,11 @@ DEV void ep_receive_all(const struct ep_dispatch_args *a, const struct ep_part *
       const uint32_t done = ep_await_done(t, p->epoch, r);
       if (!done) ep_set_part(p, r, 0);
     }
-  bar_sync(0, thread_count());
-  if (t->masking)
+  if (t->masking) {
+    bar_sync(0, thread_count());
     for (uint32_t r = 0; r < t->view.ranks; r++)
       if (!ep_part_of(p, r)) ep_clear_rows(a, row_bytes, r);
+  }
   if (thread_index() != 0) return;
   st_global_u64(t->operations, ld_global_u64(t->operations) + 1);
   if (!a->reuse) st_global_u32(t->routing, ep_routing(p->epoch, t->slot));
@@ -160,7 +161,6 @@ DEV void ep_send(const struct ep_dispatch_args *a, const struct ep_part *p) {
   if (!a->reuse) {
     ep_count(a, p);
     if (cta_index() == 0) ep_tell_counts(a, p);
-    bar_sync(0, thread_count());
     ep_place(a, p);
   }
   if (!(t->halves & EP_RECEIVE)) ep_stage(a, p);

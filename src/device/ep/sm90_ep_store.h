@@ -101,7 +101,6 @@ DEV void ep_dispatch_bf16(const struct ep_dispatch_args *a) {
     st_shared_u32(ep_shared(p.at.alive, 0), 1);
     ep_fill_ring(a, &p);
   }
-  bar_sync(0, thread_count());
   if (t->halves & EP_SEND) ep_send(a, &p);
   if (receives) {
     if (ep_enter(a, &p)) {
@@ -116,7 +115,6 @@ DEV void ep_dispatch_bf16(const struct ep_dispatch_args *a) {
       ep_drain_ring(a, &p);
     }
   }
-  bar_sync(0, thread_count());
   if (thread_index() == 0) ep_end(t, p.epoch);
 }
 
