@@ -1,6 +1,7 @@
 /* `weft ce`: parses, loads, runs, checks, reports, writes. Each of these is a file of its own. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <weft/weft.h>
 
 #include "commands.h"
@@ -160,6 +161,8 @@ static int run_ce(ce_options *o, error *error) {
               (long long)o->ranks);
     return EXIT_USAGE;
   }
+  /* Ranks of one GPU need a hardware queue each, and there are 8 where nothing else is said. */
+  if (o->backend != BACKEND_CPU && o->ranks > 8) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   weft_system_info info = WEFT_SYSTEM_INFO_INIT;
   if (weft_system_info_get(&info) != WEFT_OK) {
     error_set(error, "%s", weft_last_error());

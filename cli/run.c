@@ -185,18 +185,27 @@ static bool on_gpu(const run *run) {
   return run->options->backend == BACKEND_CUDA;
 }
 
-/* Moves what rank 0's arguments point to; the host's arrays are what checks look at. */
-static bool move_to_gpu(run *run, error *error) {
+/* Moves what a rank's arguments point to; the host's arrays are what checks look at. */
+static bool move_to_gpu(run *run, int64_t index, error *error) {
   const problem *p = run->problem;
-  weft_ce_args *a = &run->ranks[0].args;
+  rank *rank = &run->ranks[index];
+  weft_ce_args *a = &rank->args;
+  weft_comm_info info = WEFT_COMM_INFO_INIT;
+  int64_t start = 0, vocab_rows = 0;
+  if (weft_comm_info_get(rank->comm, &info) != WEFT_OK ||
+      weft_comm_stream_get(rank->comm, &rank->stream) != WEFT_OK)
+    return error_set(error, "%s", weft_last_error());
+  rank->device.gpu = info.gpu;
+  vocab_range(p->vocab, run->ranks_count, index, &start, &vocab_rows);
   const int64_t m = p->tokens, row = p->hidden * dtype_bytes(p->dtype);
+  const int64_t dx_rows = run->options->dx == WEFT_DX_REDUCE_SCATTER ? shard_rows(run) : m;
   const struct {
     const void **pointer;
     int64_t bytes;
     bool output;
   } arrays[] = {
       {&a->x, m * row, false},
-      {&a->w, p->vocab * row, false},
+      {&a->w, vocab_rows * row, false},
       {&a->target, m * dtype_bytes(p->target.dtype), false},
       {(const void **)&a->g_nll, m * 4, false},
       {(const void **)&a->g_entropy, m * 4, false},
@@ -205,11 +214,11 @@ static bool move_to_gpu(run *run, error *error) {
       {(const void **)&a->nll, m * 4, true},
       {(const void **)&a->lse, m * 4, true},
       {(const void **)&a->entropy, m * 4, true},
-      {(const void **)&a->dx, m * row, true},
-      {(const void **)&a->dw, p->vocab * row, true},
+      {(const void **)&a->dx, dx_rows * row, true},
+      {(const void **)&a->dw, vocab_rows * row, true},
   };
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-    if (!device_add(&run->device, arrays[i].pointer, arrays[i].bytes, arrays[i].output, error))
+    if (!device_add(&rank->device, arrays[i].pointer, arrays[i].bytes, arrays[i].output, error))
       return false;
   return true;
 }
@@ -235,7 +244,8 @@ int run_create(run *run, const problem *p, const ce_options *o, error *error) {
   }
   for (int64_t i = 0; i < o->ranks; i++)
     run->ranks[i].comm = comms[i];
-  if (on_gpu(run) && !move_to_gpu(run, error)) goto cleanup;
+  for (int64_t i = 0; on_gpu(run) && i < o->ranks; i++)
+    if (!move_to_gpu(run, i, error)) goto cleanup;
   code = on_all_ranks(run, PHASE_ALL, NULL, make_plan, error);
   for (int64_t i = 0; i < o->ranks && code == EXIT_RIGHT; i++) {
     weft_ce_plan_info info = WEFT_CE_PLAN_INFO_INIT;
@@ -257,9 +267,9 @@ cleanup:
 void run_destroy(run *run) {
   for (int64_t i = 0; run->ranks != NULL && i < run->ranks_count; i++)
     weft_ce_plan_destroy(run->ranks[i].plan);
-  device_free(&run->device);
   for (int64_t i = 0; run->ranks != NULL && i < run->ranks_count; i++) {
     rank *rank = &run->ranks[i];
+    device_free(&rank->device);
     weft_comm_destroy(rank->comm);
     free(rank->nll);
     free(rank->lse);
@@ -297,7 +307,7 @@ static void poison_outputs(run *run) {
 /* Every rank has come so far: a GPU's work is done, a CPU's is when its call returns. */
 static weft_status meet(const run *run, const rank *rank) {
   if (on_gpu(run)) {
-    const weft_status status = weft_memory_synchronize(run->device.gpu, NULL);
+    const weft_status status = weft_memory_synchronize(rank->device.gpu, rank->stream);
     if (status != WEFT_OK) return status;
   }
   return weft_comm_barrier(rank->comm);
@@ -352,14 +362,16 @@ int run_phase(run *run, ce_phase phase, timing *timing, error *error) {
     return EXIT_FAILED;
   }
   poison_outputs(run);
-  if (!device_send_outputs(&run->device, error)) {
-    free(ms);
-    return EXIT_FAILED;
-  }
+  for (int64_t i = 0; i < run->ranks_count; i++)
+    if (!device_send_outputs(&run->ranks[i].device, error)) {
+      free(ms);
+      return EXIT_FAILED;
+    }
   progress_begin(PHASE_NAMES[phase], run->options->warmup + iters);
   int code = on_all_ranks(run, phase, ms, time_phase, error);
   progress_end();
-  if (code == EXIT_RIGHT && !device_fetch_outputs(&run->device, error)) code = EXIT_FAILED;
+  for (int64_t i = 0; i < run->ranks_count && code == EXIT_RIGHT; i++)
+    if (!device_fetch_outputs(&run->ranks[i].device, error)) code = EXIT_FAILED;
   if (code == EXIT_RIGHT) code = check_async(run, error);
   qsort(ms, (size_t)iters, sizeof *ms, ascending);
   timing->median_ms = (ms[(iters - 1) / 2] + ms[iters / 2]) / 2;

@@ -11,6 +11,8 @@ typedef struct rank {
   weft_ce_args args;
   float *nll, *lse, *entropy, *stats; /* [M], stats [M,4] */
   void *dx;                           /* this rank's dX, or its place in the shared one */
+  device_memory device;               /* copies of its arrays, where it runs on a GPU */
+  void *stream;                       /* of its calls there */
   weft_status status;                 /* of the last call that failed */
   char message[512];
 } rank;
@@ -23,7 +25,6 @@ typedef struct run {
   void *dx_shared; /* reduce_scatter: [ranks·⌈M / ranks⌉, H], to which every rank adds its rows */
   void *dw;        /* [V,H]: every rank writes its own rows */
   void **dx_parts;         /* what a check sums */
-  device_memory device;    /* copies of rank 0's arrays, where it runs on a GPU */
   int64_t workspace_bytes; /* of the rank with the most, local and symmetric */
   weft_ce_plan_info plan;  /* of rank 0 */
 } run;

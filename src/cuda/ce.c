@@ -20,10 +20,6 @@ static weft_status layout(const weft_ce_config *config, const weft_ce_machine *m
     return weft__fail(WEFT_ERR_UNSUPPORTED,
                       "%" PRId64 " hosts of GPU ranks: this version has one host there",
                       machine->hosts);
-  if (machine->ranks > 1 && (config->wants & (WEFT_CE_DX | WEFT_CE_DW | WEFT_CE_STEP)))
-    return weft__fail(WEFT_ERR_UNSUPPORTED,
-                      "%" PRId64 " ranks on GPUs: this version has forward alone there",
-                      machine->ranks);
   weft__sm90_layout l;
   WEFT__TRY(weft__sm90_layout_make(config, weft__sm90_units(machine), machine->ranks, &l,
                                    &info->least_bytes));

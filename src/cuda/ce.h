@@ -28,6 +28,9 @@ typedef struct weft__sm90_layout {
   /* of a team's symmetric part: offsets, and its size; 0 without peers */
   int64_t signal_bytes, statistics, symmetric_bytes;
   uint32_t halves; /* as in struct forward_team */
+  /* as in struct dx_reduce_args; dx_part is 0 where dX is not summed over the team */
+  int64_t dx_words, dx_part, dx_shard;
+  uint32_t part_stride, shard_stride;
 } weft__sm90_layout;
 
 typedef struct weft__sm90_ce {
@@ -41,7 +44,7 @@ typedef struct weft__sm90_ce {
   uint32_t reported;                  /* bad targets that the team has been told of */
   uint64_t timeout_ns;
   struct cuda_team team; /* team.comm is NULL where the plan has no peers */
-  struct cuda_kernel forward, absent;
+  struct cuda_kernel forward, absent, dx_reduce;
   struct ce_backward_kernel backward;
   uint32_t clusters; /* of two CTAs that run at once */
 } weft__sm90_ce;
@@ -70,6 +73,11 @@ weft_status weft__sm90_forward(weft_ce_plan *plan, const weft_ce_args *args, cud
 void weft__sm90_team_layout(const weft_ce_config *config, int64_t ranks, weft__sm90_layout *layout);
 void weft__sm90_team_fill(const weft__sm90_ce *state, struct forward_args *args);
 weft_status weft__sm90_team_load(weft_ce_plan *plan);
+/* Turns backward's dX into this rank's part of the team's sum, where there is one. */
+void weft__sm90_team_part(const weft__sm90_ce *state, struct ce_backward_problem *problem);
+/* Sums the parts into args->dx, behind backward; nothing where there is no such sum. */
+weft_status weft__sm90_team_reduce(weft_ce_plan *plan, const weft_ce_args *args,
+                                   cuda_stream stream);
 /* Forward of a rank without rows, or of a call without tokens, in a team. */
 weft_status weft__sm90_forward_absent(weft_ce_plan *plan, struct forward_args *args,
                                       cuda_stream stream);

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "cuda/ce.h"
 
-enum { DEFAULT_DZ_BYTES = 224 << 20 };
+enum { DEFAULT_DZ_BYTES = 224 << 20, TEAM_DZ_BYTES = 544 << 20 };
 
 static int wants_gradient(const weft_ce_config *c) {
   return (c->wants & (WEFT_CE_DX | WEFT_CE_DW)) != 0;
@@ -36,6 +36,13 @@ weft_status weft__sm90_backward_layout(const weft_ce_config *config, int64_t sms
   if (budget == 0)
     budget = config->max_tokens * config->hidden * 4 + DEFAULT_DZ_BYTES - layout->errors_bytes -
              layout->stats_bytes;
+  /* In a team dX is exchanged after the last wave: one wave alone, where it is not too large. */
+  if (config->workspace_budget == 0 && layout->symmetric_bytes > 0) {
+    WEFT__TRY(weft__ce_backward_layout(config->max_tokens, config->hidden, real_rows(config),
+                                       INT64_MAX, &l));
+    const int64_t dz = (int64_t)l.wave_cols * BACKWARD_TILE_COLS * config->max_tokens * 2;
+    if (dz <= TEAM_DZ_BYTES && l.bytes > budget) budget = l.bytes + 256;
+  }
   const weft_status status = weft__ce_backward_fit(
       config->max_tokens, config->hidden, real_rows(config), budget / 256 * 256, &l, least);
   /* The caller compares what is there with the least, and names it. */
@@ -110,9 +117,9 @@ static struct ce_backward_problem problem_of(const weft_ce_plan *plan, const wef
                                       .timeout_ns = s->timeout_ns};
 }
 
-/* The gradients, from final statistics. */
-static weft_status gradients(weft_ce_plan *plan, const weft_ce_args *args, const float *stats,
-                             int count_targets, cuda_stream stream) {
+/* This rank's gradients, from final statistics: dX is its part of the sum over a team. */
+static weft_status own_gradients(weft_ce_plan *plan, const weft_ce_args *args, const float *stats,
+                                 int count_targets, cuda_stream stream) {
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
   const weft_ce_config *c = &plan->config;
   const int64_t first = args->tokens > 0 ? plan->rows : 0;
@@ -121,20 +128,27 @@ static weft_status gradients(weft_ce_plan *plan, const weft_ce_args *args, const
     WEFT__TRY(zero_rows(args->dw, first, c->vocab_local, c->hidden,
                         weft__stride(args->dw_stride, c->hidden), c->dw_dtype, stream));
   if (args->tokens == 0) return WEFT_OK;
+  struct ce_backward_problem problem = problem_of(plan, args, stats);
+  weft__sm90_team_part(s, &problem);
   if (plan->rows < 1)
     return c->wants & WEFT_CE_DX
-               ? zero_rows(args->dx, 0, args->tokens, c->hidden,
-                           weft__stride(args->dx_stride, c->hidden), c->dx_dtype, stream)
+               ? zero_rows((const void *)(uintptr_t)problem.dx, 0, args->tokens, c->hidden,
+                           problem.dx_stride, problem.dx_f32 ? WEFT_F32 : c->dx_dtype, stream)
                : WEFT_OK;
   int64_t least = 0;
   struct ce_backward_layout layout;
   struct ce_backward_launch launch;
   WEFT__TRY(weft__ce_backward_fit(args->tokens, c->hidden, plan->rows, s->layout.backward_bytes,
                                   &layout, &least));
-  struct ce_backward_problem problem = problem_of(plan, args, stats);
   problem.count_targets = count_targets;
   WEFT__TRY(weft__ce_backward_prepare(&s->backward, &problem, &layout, s->scratch, &launch));
   return weft__ce_backward_run(&s->backward, &launch, stream);
+}
+
+static weft_status gradients(weft_ce_plan *plan, const weft_ce_args *args, const float *stats,
+                             int count_targets, cuda_stream stream) {
+  WEFT__TRY(own_gradients(plan, args, stats, count_targets, stream));
+  return weft__sm90_team_reduce(plan, args, stream);
 }
 
 weft_status weft__sm90_backward(weft_ce_plan *plan, const weft_ce_args *args, cuda_stream stream) {

@@ -7,17 +7,17 @@
 #include "core/memory.h"
 
 enum {
-  EPOCH_BYTES = 8,
   EXTERNAL = 1, /* CU_EVENT_RECORD_EXTERNAL, CU_EVENT_WAIT_EXTERNAL: of a captured graph */
 };
 
-static weft_status put_zeroes(const struct cuda_team *team) {
+/* Of the block's first `bytes` and the local words. */
+static weft_status put_zeroes(const struct cuda_team *team, int64_t bytes) {
   const struct cuda_driver *driver = weft__cuda_driver();
   const cuda_stream stream = team->comm->gpu_rank->stream;
-  if (team->zeroed > 0)
-    WEFT__TRY(weft__cuda_check(
-        driver->cuMemsetD8Async(team->block, 0, (size_t)team->zeroed, stream), "cuMemsetD8Async"));
-  WEFT__TRY(weft__cuda_check(driver->cuMemsetD8Async(team->epoch, 0, EPOCH_BYTES, stream),
+  if (bytes > 0)
+    WEFT__TRY(weft__cuda_check(driver->cuMemsetD8Async(team->block, 0, (size_t)bytes, stream),
+                               "cuMemsetD8Async"));
+  WEFT__TRY(weft__cuda_check(driver->cuMemsetD8Async(team->epoch, 0, CUDA_TEAM_WORDS * 4, stream),
                              "cuMemsetD8Async"));
   return weft__cuda_check(driver->cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
@@ -32,7 +32,8 @@ weft_status weft__cuda_team_create(struct cuda_team *team, weft_comm *comm, int6
   team->zeroed = zeroed;
   WEFT__TRY(weft__comm_arena_take(comm, bytes));
   weft_status status = weft__gpu_rank_take(comm->gpu_rank, bytes, &team->block);
-  if (status == WEFT_OK && driver->cuMemAlloc(&team->words, (size_t)ranks * 8 + EPOCH_BYTES) != 0) {
+  if (status == WEFT_OK &&
+      driver->cuMemAlloc(&team->words, (size_t)ranks * 8 + CUDA_TEAM_WORDS * 4) != 0) {
     team->words = 0;
     status = weft__fail(WEFT_ERR_MEMORY, "no GPU memory for a team's peer view");
   }
@@ -49,7 +50,7 @@ weft_status weft__cuda_team_create(struct cuda_team *team, weft_comm *comm, int6
         .error = {(uint64_t)(uintptr_t)comm->gpu_word},
         .timeout_ns = 1000000 * (uint64_t)comm->info.timeout_ms,
     };
-    status = put_zeroes(team);
+    status = put_zeroes(team, bytes);
   }
   if (status != WEFT_OK) weft__cuda_team_destroy(team);
   return status;
@@ -85,7 +86,7 @@ weft_status weft__cuda_team_reset(struct cuda_team *team) {
   weft__gpu_rank *const rank = team->comm->gpu_rank;
   cuda_context before = NULL;
   weft_status status = weft__cuda_enter(rank->device, &before);
-  if (status == WEFT_OK) status = put_zeroes(team);
+  if (status == WEFT_OK) status = put_zeroes(team, team->zeroed);
   weft__cuda_leave(rank->device, before);
   return status;
 }

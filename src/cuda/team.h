@@ -9,13 +9,17 @@
 #include "cuda/rank.h"
 #include "device/comm/peers.h"
 
+enum { CUDA_TEAM_WORDS = 16 };
+
 struct cuda_team {
   weft_comm *comm;
-  cuda_address block;    /* of this rank, GPU_RANK_ALIGNMENT aligned; base[rank] of the view */
-  int64_t bytes, zeroed; /* zeroed: bytes from its start that are 0 before the first launch */
-  cuda_address words;    /* local: [ranks] bases, then the epoch (device/comm/team.h) */
+  cuda_address block; /* of this rank, GPU_RANK_ALIGNMENT aligned; base[rank] of the view */
+  int64_t bytes,
+      zeroed;         /* all is 0 when the plan is made; after a reset, the first `zeroed` bytes */
+  cuda_address words; /* local memory: [ranks] bases, then those of `epoch` */
   struct peer_view view; /* of the kernels' arguments */
-  cuda_address epoch;
+  cuda_address epoch; /* u32 [CUDA_TEAM_WORDS], 0 then too: pairs of words that kernels keep epochs
+                         in (device/comm/team.h), and what else is to be 0 */
 };
 
 /* Whether the team's kernels may have peers: a plan of any other team needs none of this. */
