@@ -48,6 +48,20 @@ static weft_status read_word(const inproc_team *team, int64_t rank, uint32_t wor
              "numbers of tokens",
              name, (long long)rank, (long long)*peer);
     return WEFT_ERR_MISMATCH;
+  case PEER_ERROR_REFUSED:
+    snprintf(text, size, "%s: rank %lld refused its arguments", name, (long long)*peer);
+    return WEFT_ERR_PEER;
+  case PEER_ERROR_DATA:
+    snprintf(text, size,
+             "%s: rank %lld's topk_idx holds an expert that is not one, or one twice in a token",
+             name, (long long)*peer);
+    return WEFT_ERR_ARGUMENT;
+  case PEER_ERROR_BUSY:
+    snprintf(text, size,
+             "%s: an operation of rank %lld found its slot in use, or without its send half: more "
+             "are in flight in a replayed graph than may be",
+             name, (long long)*peer);
+    return WEFT_ERR_BUSY;
   case PEER_ERROR_ABORTED:
     *peer = -1;
     snprintf(text, size, "rank %lld: the team was stopped", (long long)rank);

@@ -46,6 +46,8 @@ weft_status weft__ep_config_check(weft_ep_config *out, const weft_ep_config *in,
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "config.scale_format is %d, scale_order %d, expected 0: bf16 has no scales",
                       out->scale_format, out->scale_order);
+  WEFT__TRY(within("fence", out->fence, WEFT_EP_FENCE_ON, WEFT_EP_FENCE_WIDE));
+  WEFT__TRY(within("reserved", out->reserved, 0, 0));
   if (out->topk_dtype != WEFT_I32 && out->topk_dtype != WEFT_I64)
     return weft__fail(WEFT_ERR_ARGUMENT, "config.topk_dtype is %d, expected WEFT_I64 or WEFT_I32",
                       out->topk_dtype);
@@ -81,14 +83,27 @@ static weft_status check_array(const char *name, const void *pointer, int64_t co
   return WEFT_OK;
 }
 
+/* Rows that are copied in bulk. */
+static weft_status check_aligned(const char *name, const void *pointer, int64_t row_bytes,
+                                 int64_t alignment) {
+  if (alignment == 0 ||
+      ((uintptr_t)pointer % (uintptr_t)alignment == 0 && row_bytes % alignment == 0))
+    return WEFT_OK;
+  return weft__fail(WEFT_ERR_UNSUPPORTED,
+                    "args.%s is %p with rows of %" PRId64
+                    " bytes, expected rows aligned to %" PRId64 " bytes on a GPU",
+                    name, pointer, row_bytes, alignment);
+}
+
 static weft_status check_rows(const char *name, const void *pointer, int64_t rows, int64_t *stride,
-                              int64_t hidden, span *out) {
+                              int64_t hidden, int64_t alignment, span *out) {
   if (*stride != 0 && (*stride < hidden || *stride > INT32_MAX))
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "args.%s_stride is %" PRId64 ", expected 0 or %" PRId64
                       " (hidden) to 2^31 − 1",
                       name, *stride, hidden);
   if (*stride == 0) *stride = hidden;
+  WEFT__TRY(check_aligned(name, pointer, *stride * 2, alignment));
   return check_array(name, pointer, rows > 0 ? (rows - 1) * *stride + hidden : 0, 2, true, out);
 }
 
@@ -157,23 +172,27 @@ weft_status weft__ep_dispatch_check(weft_ep_dispatch_args *out, const weft_ep_di
   const weft_ep_config *c = &plan->config;
   const weft_ep_plan_info *info = &plan->info;
   const weft_ep_dispatch_args defaults = WEFT_EP_DISPATCH_ARGS_INIT;
+  const int64_t alignment = plan->backend->row_alignment;
   span inputs[4], outputs[6];
   int ins = 0, outs = 0;
   *out = defaults;
   WEFT__TRY(weft__struct_read(out, sizeof *out, in, sizeof *out, "args"));
   if (halves & WEFT__EP_SEND) {
     WEFT__TRY(check_tokens(out, handle));
-    WEFT__TRY(check_rows("x", out->x, out->tokens, &out->x_stride, c->hidden, &inputs[ins++]));
+    WEFT__TRY(
+        check_rows("x", out->x, out->tokens, &out->x_stride, c->hidden, alignment, &inputs[ins++]));
     if (!out->reuse) {
       WEFT__TRY(check_array("topk_idx", out->topk_idx, out->tokens * c->topk,
                             c->topk_dtype == WEFT_I32 ? 4 : 8, true, &inputs[ins++]));
-      WEFT__TRY(check_experts(c, out->topk_idx, out->tokens));
+      /* a GPU's kernels look at theirs */
+      if (alignment == 0) WEFT__TRY(check_experts(c, out->topk_idx, out->tokens));
     }
     WEFT__TRY(check_array("topk_weights", out->topk_weights, out->tokens * c->topk, 4, false,
                           &inputs[ins++]));
   }
   if (halves & WEFT__EP_RECEIVE) {
     const int64_t experts = info->experts_local;
+    WEFT__TRY(check_aligned("recv_x", out->recv_x, alignment, alignment));
     WEFT__TRY(check_array("recv_x", out->recv_x, info->rows_max * c->hidden,
                           c->dtype == WEFT_E4M3 ? 1 : 2, true, &outputs[outs++]));
     WEFT__TRY(check_array("recv_scales", out->recv_scales, info->scale_bytes / 4, 4,
@@ -193,6 +212,7 @@ weft_status weft__ep_combine_check(weft_ep_combine_args *out, const weft_ep_comb
   const weft_ep_plan *plan = handle->plan;
   const weft_ep_config *c = &plan->config;
   const weft_ep_combine_args defaults = WEFT_EP_COMBINE_ARGS_INIT;
+  const int64_t alignment = plan->backend->row_alignment;
   span inputs[3], outputs[2];
   int ins = 0, outs = 0;
   *out = defaults;
@@ -201,6 +221,7 @@ weft_status weft__ep_combine_check(weft_ep_combine_args *out, const weft_ep_comb
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "the handle has no routing to combine by: expected a dispatch before");
   if (halves & WEFT__EP_SEND) {
+    WEFT__TRY(check_aligned("y", out->y, alignment, alignment));
     WEFT__TRY(check_array("y", out->y, plan->info.rows_max * c->hidden, 2, true, &inputs[ins++]));
     WEFT__TRY(check_array("row_gradient", out->row_gradient, plan->info.rows_max, 4, false,
                           &inputs[ins++]));
@@ -208,8 +229,8 @@ weft_status weft__ep_combine_check(weft_ep_combine_args *out, const weft_ep_comb
   if (halves & WEFT__EP_RECEIVE) {
     const int64_t slots = handle->tokens * c->topk;
     WEFT__TRY(check_array("topk_weights", out->topk_weights, slots, 4, false, &inputs[ins++]));
-    WEFT__TRY(
-        check_rows("out", out->out, handle->tokens, &out->out_stride, c->hidden, &outputs[outs++]));
+    WEFT__TRY(check_rows("out", out->out, handle->tokens, &out->out_stride, c->hidden, alignment,
+                         &outputs[outs++]));
     WEFT__TRY(
         check_array("weight_gradient", out->weight_gradient, slots, 4, false, &outputs[outs++]));
   }

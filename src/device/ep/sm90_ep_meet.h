@@ -42,7 +42,7 @@ DEV uint32_t ep_begin(const struct ep_team *t, uint32_t *epoch) {
 
 /* What the operation says of itself. */
 DEV uint32_t ep_own_descriptor(const struct ep_team *t, uint32_t fresh) {
-  return ep_descriptor(t->kind, fresh ? 0 : ld_global_u32(t->routing));
+  return ep_descriptor(t->kind, fresh || t->kind == EP_REFUSED ? 0 : ld_global_u32(t->routing));
 }
 
 /* ---- Masks and permits ---- */
