@@ -34,7 +34,7 @@ static double seconds(void) {
 static weft_comm *worlds[EP_RANKS + 1][EP_RANKS];
 
 static weft_comm **world_of(int64_t ranks) {
-  if (worlds[ranks][0] == NULL) desk_world(ranks, 20000, worlds[ranks]);
+  if (worlds[ranks][0] == NULL) desk_world(ranks, 3000, worlds[ranks]);
   return worlds[ranks];
 }
 
