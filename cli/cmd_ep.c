@@ -12,14 +12,15 @@ static int check_support(const ep_options *o, const weft_system_info *info, erro
               reason != NULL ? reason : "not in this version");
     return EXIT_UNSUPPORTED;
   }
-  if (o->backend == BACKEND_CUDA) {
-    error_set(error, "--backend cuda: this version runs ep on CPUs");
+  if (o->backend == BACKEND_CUDA && !info->cuda_available) {
+    error_set(error, "--backend cuda: %s",
+              info->cuda_reason != NULL ? info->cuda_reason : "no GPU");
     return EXIT_UNSUPPORTED;
   }
   return EXIT_RIGHT;
 }
 
-static int run_ep(const ep_options *o, error *error) {
+static int run_ep(ep_options *o, error *error) {
   weft_system_info info = WEFT_SYSTEM_INFO_INIT;
   ep_data data;
   ep_run run;
@@ -28,11 +29,15 @@ static int run_ep(const ep_options *o, error *error) {
     error_set(error, "%s", weft_last_error());
     return EXIT_FAILED;
   }
+  if (o->backend == BACKEND_AUTO) o->backend = info.cuda_available ? BACKEND_CUDA : BACKEND_CPU;
+  if (o->iters == 0) o->iters = o->backend == BACKEND_CUDA ? 1000 : 3;
   int code = check_support(o, &info, error);
   if (code != EXIT_RIGHT) return code;
   if (!ep_data_make(&data, o, error)) return EXIT_FAILED;
   snprintf(device, sizeof device, "cpu, %lld cores, %s", (long long)info.cores,
            info.isa != NULL ? info.isa : "?");
+  if (o->backend == BACKEND_CUDA)
+    snprintf(device, sizeof device, "%s", info.cuda_reason != NULL ? info.cuda_reason : "cuda");
   code = ep_run_all(&run, &data, error);
   if (code == EXIT_RIGHT && !ep_report_print(&run, device)) {
     error_set(error, "cannot write to stdout");
