@@ -14,6 +14,7 @@
 enum {
   DEFAULT_TIMEOUT_MS = 600000,
   ROW_ALIGNMENT = 16,
+  LEGACY_STREAM = 1,    /* CU_STREAM_LEGACY */
   CAPTURE_ERRORS = 900, /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and nine behind it */
 };
 
@@ -31,8 +32,10 @@ static cuda_stream own_stream(const weft_ep_plan *plan) {
   return plan->comm != NULL ? (cuda_stream)weft__gpu_rank_stream(plan->comm->gpu_rank) : NULL;
 }
 
+/* Whose chain the plan's kernels are in: they follow each other, whatever their streams. */
 static weft__gpu_rank *own_rank(const weft_ep_plan *plan) {
-  return plan->comm != NULL ? plan->comm->gpu_rank : NULL;
+  const weft__sm90_ep *s = weft__sm90_ep_state(plan);
+  return s->alone != NULL || plan->comm == NULL ? s->alone : plan->comm->gpu_rank;
 }
 
 /* ---- Memory ---- */
@@ -68,6 +71,7 @@ static void release(weft__sm90_ep *s) {
   else if (s->block != 0)
     driver->cuMemFree(s->block);
   if (s->bases != 0) driver->cuMemFree(s->bases);
+  weft__gpu_rank_drop(s->alone);
   if (s->owns_workspace) driver->cuMemFree(s->workspace);
   weft__gpu_words_free(s->device, s->words);
 }
@@ -85,9 +89,13 @@ static void destroy(weft_ep_plan *plan) {
 /* The view of a rank without peers. */
 static weft_status make_alone(weft_ep_plan *plan) {
   weft__sm90_ep *s = weft__sm90_ep_state(plan);
+  const int32_t gpu = s->device;
+  weft_world_config world = WEFT_WORLD_CONFIG_INIT;
+  world.gpus = &gpu;
   WEFT__TRY(allocate(plan->info.symmetric_bytes, "the symmetric workspace", &s->block));
   WEFT__TRY(allocate(sizeof s->block, "the symmetric workspace", &s->bases));
   WEFT__TRY(clear(plan, s->block, s->layout.words_bytes));
+  WEFT__TRY(weft__gpu_world_create(&world, &s->alone));
   s->view = (struct peer_view){.ranks = 1,
                                .hosts = 1,
                                .local_ranks = 1,
@@ -166,7 +174,7 @@ static weft_status create(weft_ep_plan *plan) {
   plan->state = s;
   s->device = device;
   WEFT__TRY(weft__sm90_ep_layout_make(&plan->config, plan->ranks, &s->layout, &plan->info));
-  const int64_t share = weft__gpu_rank_sms(own_rank(plan));
+  const int64_t share = weft__gpu_rank_sms(plan->comm != NULL ? plan->comm->gpu_rank : NULL);
   weft_status status = weft__cuda_enter(device, &before);
   if (status == WEFT_OK) status = create_here(plan, share > 0 ? share : info.sm_count);
   weft__cuda_leave(device, before);
@@ -255,6 +263,8 @@ static weft_status run(weft_ep_plan *plan, const struct cuda_kernel *kernel, uns
                        uint32_t shared_bytes, uint32_t ctas, void *args, cuda_stream stream) {
   weft__sm90_ep *s = weft__sm90_ep_state(plan);
   cuda_context before = NULL;
+  /* a rank alone has no stream of its own: NULL is the default one */
+  if (stream == NULL && s->alone != NULL) stream = (cuda_stream)(uintptr_t)LEGACY_STREAM;
   weft_status status = weft__cuda_enter(s->device, &before);
   if (status == WEFT_OK) status = weft__cuda_chain_begin(own_rank(plan), &stream);
   if (status == WEFT_OK) {

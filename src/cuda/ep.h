@@ -43,8 +43,9 @@ typedef struct weft__sm90_ep {
   int owns_workspace;
   struct cuda_team team; /* comm NULL: a rank alone */
   struct peer_view view;
-  cuda_address block; /* own symmetric part */
-  cuda_address bases; /* of a rank alone: the table of its view */
+  cuda_address block;    /* own symmetric part */
+  cuda_address bases;    /* of a rank alone: the table of its view */
+  weft__gpu_rank *alone; /* and its chain */
   uint32_t *words; /* of the host, seen by the GPU: [ranks] masks, and the error of a rank alone */
   bool taken[EP_SLOTS];
   weft__sm90_ep_route *spares;

@@ -236,6 +236,37 @@ static void e3_third(void) {
   desk_close(&d);
 }
 
+/* E4: operations of one plan from two streams: the plan keeps them in order. */
+static void e4_streams(int64_t ranks) {
+  static struct desk d;
+  const ep_case c = ep_case_of(ranks, 200, 264, ranks * 4, 4);
+  const weft_ep_config config = ep_config(&c);
+  cuda_stream stream[2][EP_RANKS];
+  int good = 1;
+  desk_open(&d, &c, 2, world_of(ranks), &config);
+  good = issue(&d, DISPATCH, 0, 0) == WEFT_OK;
+  desk_wait(&d);
+  gpu_require(driver->cuCtxSynchronize(), "synchronize");
+  experts(&d, 0);
+  for (int64_t r = 0; r < ranks; r++)
+    for (int i = 0; i < 2; i++)
+      gpu_require(driver->cuStreamCreate(&stream[i][r], GPU_NON_BLOCKING), "cuStreamCreate");
+  for (int n = 0; n < 200 && good; n++)
+    for (int64_t r = 0; r < ranks && good; r++) {
+      const weft_ep_dispatch_args a = desk_dispatch_args(&d, r, 1, 0);
+      const weft_ep_combine_args m = desk_combine_args(&d, r, 0, 1);
+      good = weft_ep_dispatch(d.rank[r].set[1].handle, &a, stream[0][r]) == WEFT_OK &&
+             weft_ep_combine(d.rank[r].set[0].handle, &m, stream[1][r]) == WEFT_OK;
+    }
+  gpu_require(driver->cuCtxSynchronize(), "synchronize");
+  good = good && team_error(&d) == WEFT_OK && received(&d, 1, 0) && combined(&d, 0, 1);
+  check(good, "E4 two streams", why);
+  for (int64_t r = 0; r < ranks; r++)
+    for (int i = 0; i < 2; i++)
+      driver->cuStreamDestroy(stream[i][r]);
+  desk_close(&d);
+}
+
 /* E5: configs that differ are an error on every rank. */
 static void e5_differ(void) {
   weft_comm **comms = world_of(2);
@@ -558,6 +589,8 @@ int main(int count, char **arguments) {
   STEP(e10_blocks());
   STEP(matrix());
   STEP(e3_third());
+  STEP(e4_streams(1));
+  STEP(e4_streams(3));
   STEP(e12_replay(2, WEFT_BF16));
   STEP(e12_replay(4, WEFT_E4M3));
   STEP(e6_e9_faults());
