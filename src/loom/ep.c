@@ -8,7 +8,10 @@
 enum script {
   ROUNDS,  /* two dispatches on a handle, the experts after each; two combines, likewise */
   FLIGHTS, /* two dispatches in flight, received in the other order, and so their combines */
-  ABSENT   /* the last rank is not there */
+  ABSENT,  /* the last rank is not there */
+  DIES,    /* it says how many rows it has, and no more */
+  MIXED,   /* it calls something else */
+  REFUSES  /* its host has refused its arguments */
 };
 
 struct ep_protocol {
@@ -33,6 +36,26 @@ static void play_rounds(const struct ep_scene *s, uint32_t rank) {
 static void play_failure(const struct ep_scene *s, uint32_t rank) {
   ep_scene_dispatch(s, rank, 0, EP_SEND | EP_RECEIVE, 0);
   ep_scene_combine(s, rank, 0, EP_SEND | EP_RECEIVE, 1);
+}
+
+/* What the last rank calls while the others dispatch. */
+static void play_other(const struct ep_scene *s, uint32_t rank, enum script script) {
+  if (script == MIXED)
+    ep_scene_combine(s, rank, 0, EP_SEND | EP_RECEIVE, 1);
+  else
+    ep_scene_refuse(s, rank, 0);
+}
+
+/* Every rank that takes part finds out. */
+static void check_disagreement(const struct ep_scene *s, uint32_t rank, enum script script) {
+  const uint32_t error = loom_peers_error(&s->peers, rank);
+  const uint32_t last = rank == s->ranks - 1;
+  char text[160];
+  if (script == REFUSES && last) return; /* it knows */
+  if (peer_error_kind(error) == (script == MIXED ? PEER_ERROR_DIFFERS : PEER_ERROR_REFUSED)) return;
+  snprintf(text, sizeof text, "rank %u: error word %#x where a rank %s", rank, error,
+           script == MIXED ? "made another call" : "refused its own");
+  loom_report_wrong(text);
 }
 
 static void play_flights(const struct ep_scene *s, uint32_t rank) {
@@ -77,12 +100,21 @@ static void run(const struct loom_protocol *protocol, const struct loom_options 
     loom_report_wrong("dispatch and combine take at most 8 ranks here");
     return;
   }
-  const int absent = p->script == ABSENT ? (int)ranks - 1 : -1;
+  const int absent = p->script == ABSENT || p->script == DIES ? (int)ranks - 1 : -1;
+  const struct ep_scene_fault fault = {absent, p->script == DIES};
   for (uint32_t r = 0; r < ranks; r++) {
+    if ((int)r == absent && p->script == DIES) ep_scene_dispatch(&scene, r, 0, EP_SEND, 0);
     if ((int)r == absent) continue;
+    if (p->script == MIXED || p->script == REFUSES) {
+      if (r + 1 < ranks)
+        ep_scene_dispatch(&scene, r, 0, EP_SEND | EP_RECEIVE, 0);
+      else
+        play_other(&scene, r, p->script);
+      continue;
+    }
     if (p->script == FLIGHTS)
       play_flights(&scene, r);
-    else if (p->script == ABSENT && !p->form.masking)
+    else if (absent >= 0 && !p->form.masking)
       play_failure(&scene, r);
     else
       play_rounds(&scene, r);
@@ -91,6 +123,10 @@ static void run(const struct loom_protocol *protocol, const struct loom_options 
   if (loom_finding_count() > 0) return; /* some results may be bytes that nothing wrote */
   for (uint32_t r = 0; r < ranks; r++) {
     if ((int)r == absent) continue;
+    if (p->script == MIXED || p->script == REFUSES) {
+      check_disagreement(&scene, r, p->script);
+      continue;
+    }
     if (absent >= 0) check_absent(&scene, r, (uint32_t)absent);
     if (absent >= 0 && !p->form.masking) continue;
     if (loom_peers_error(&scene.peers, r) != 0) {
@@ -100,7 +136,7 @@ static void run(const struct loom_protocol *protocol, const struct loom_options 
       return;
     }
     for (uint32_t set = 0; set < (p->script == FLIGHTS ? 2u : 1u); set++)
-      ep_scene_check(&scene, r, set, absent, 1, p->script == FLIGHTS);
+      ep_scene_check(&scene, r, set, fault, p->script == FLIGHTS);
   }
 }
 
@@ -123,6 +159,13 @@ static void run(const struct loom_protocol *protocol, const struct loom_options 
   X(absent, "ep-absent", CLEAN, 1, "a rank does not come: the others name it", {{BF16}, ABSENT})   \
   X(masked, "ep-masked", CLEAN, 1, "a rank does not come: the others mask it and go on",           \
     {{BF16, .masking = 1}, ABSENT})                                                                \
+  X(dies, "ep-dies", CLEAN, 1, "a rank dies after its counts: the others name it", {{BF16}, DIES}) \
+  X(buried, "ep-buried", CLEAN, 1, "a rank dies after its counts: its rows are 0, it is masked",   \
+    {{FP8, .masking = 1}, DIES})                                                                   \
+  X(mixed, "ep-mixed", CLEAN, 1, "a rank combines while the others dispatch: all find out",        \
+    {{BF16}, MIXED})                                                                               \
+  X(refuses, "ep-refuses", CLEAN, 1, "a rank's host refuses its arguments: the others find out",   \
+    {{BF16}, REFUSES})                                                                             \
   X(open, "ep-open", FLAGGED, 0, "dispatch and combine without fences",                            \
     {{BF16, .fence = EP_FENCE_OFF}, ROUNDS})
 

@@ -59,6 +59,19 @@ static void wrong(uint32_t rank, const char *what, uint64_t where, double got, d
 
 /* ---- Received ---- */
 
+/* A row that its source has not brought. */
+static int check_empty(const struct ep_scene *s, uint32_t rank, const struct ep_scene_set *e,
+                       uint32_t row) {
+  const uint32_t bytes = s->form.hidden * (s->form.fp8 ? 1 : 2);
+  unsigned char got[EP_SCENE_HIDDEN_MAX * 2];
+  float weight;
+  loom_read(e->recv_x + (uint64_t)row * bytes, got, bytes);
+  loom_read(e->recv_weights + row * 4, &weight, 4);
+  for (uint32_t i = 0; i < bytes; i++)
+    if (got[i] != 0) return wrong(rank, "recv_x, row of a dead rank", row, got[i], 0), 1;
+  return weight != 0 ? wrong(rank, "recv_weights", row, weight, 0), 1 : 0;
+}
+
 static int check_row(const struct ep_scene *s, uint32_t rank, const struct ep_scene_set *e,
                      uint64_t x_seed, uint32_t row, uint32_t source, uint32_t token, uint32_t k) {
   const uint32_t h = s->form.hidden, width = s->form.fp8 ? 1 : 2;
@@ -101,7 +114,7 @@ static int check_i64(uint32_t rank, const char *what, uint64_t array, uint32_t i
 }
 
 static int check_received(const struct ep_scene *s, uint32_t rank, const struct ep_scene_set *e,
-                          int absent) {
+                          struct ep_scene_fault fault) {
   uint32_t row = 0;
   for (uint32_t l = 0; l < EP_SCENE_LOCAL; l++) {
     if (!s->form.packed) row = l * s->slab_rows;
@@ -110,10 +123,12 @@ static int check_received(const struct ep_scene *s, uint32_t rank, const struct 
     if (check_i64(rank, "offsets", e->offsets, l, row)) return 1;
     for (uint32_t r = 0; r < s->ranks; r++) {
       const uint32_t before = row;
-      for (uint32_t t = 0; (int)r != absent && t < ep_scene_tokens(r); t++)
+      const int bad = (int)r == fault.rank;
+      for (uint32_t t = 0; (!bad || fault.counted) && t < ep_scene_tokens(r); t++)
         for (uint32_t k = 0; k < EP_SCENE_TOPK; k++) {
           if (ep_scene_topk(s, e->seed, r, t, k) != (int32_t)(rank * EP_SCENE_LOCAL + l)) continue;
-          if (check_row(s, rank, e, e->x_seed, row, r, t, k)) return 1;
+          if (bad ? check_empty(s, rank, e, row) : check_row(s, rank, e, e->x_seed, row, r, t, k))
+            return 1;
           row++;
         }
       if (check_i64(rank, "source_counts", e->source_counts, l * s->ranks + r, row - before))
@@ -161,10 +176,10 @@ static int check_token(const struct ep_scene *s, uint32_t rank, const struct ep_
   return 0;
 }
 
-void ep_scene_check(const struct ep_scene *s, uint32_t rank, uint32_t set, int absent,
-                    uint32_t combined, uint32_t weighted) {
+void ep_scene_check(const struct ep_scene *s, uint32_t rank, uint32_t set,
+                    struct ep_scene_fault fault, uint32_t weighted) {
   const struct ep_scene_set *e = &s->rank[rank].set[set];
-  if (check_received(s, rank, e, absent)) return;
-  for (uint32_t t = 0; combined && t < ep_scene_tokens(rank); t++)
-    if (check_token(s, rank, e, t, absent, weighted)) return;
+  if (check_received(s, rank, e, fault)) return;
+  for (uint32_t t = 0; t < ep_scene_tokens(rank); t++)
+    if (check_token(s, rank, e, t, fault.rank, weighted)) return;
 }

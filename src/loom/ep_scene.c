@@ -240,8 +240,8 @@ void ep_scene_experts(const struct ep_scene *s, uint32_t rank, uint32_t set) {
   launch(&smxx_ep_toy_expert, &a, rank, 1, 0);
 }
 
-void ep_scene_combine(const struct ep_scene *s, uint32_t rank, uint32_t set, uint32_t halves,
-                      uint32_t weighted) {
+static struct ep_combine_args combine_args(const struct ep_scene *s, uint32_t rank, uint32_t set,
+                                           uint32_t halves, uint32_t weighted) {
   const struct ep_scene_set *e = &s->rank[rank].set[set];
   struct ep_combine_args a;
   memset(&a, 0, sizeof a);
@@ -257,6 +257,23 @@ void ep_scene_combine(const struct ep_scene *s, uint32_t rank, uint32_t set, uin
   a.row = at(e->row);
   a.pieces = ep_pieces(a.row_bytes, s->form.fp8 ? 1024 : PIECE);
   a.stages = COMBINE_STAGES;
-  launch(&sm90_ep_toy_combine, &a, rank, EP_SCENE_CTAS,
-         ep_combine_shared(s->ranks, EP_SCENE_TOPK, a.stages, a.pieces.bytes).bytes);
+  return a;
+}
+
+static void launch_combine(const struct ep_scene *s, uint32_t rank,
+                           const struct ep_combine_args *a) {
+  launch(&sm90_ep_toy_combine, a, rank, EP_SCENE_CTAS,
+         ep_combine_shared(s->ranks, EP_SCENE_TOPK, a->stages, a->pieces.bytes).bytes);
+}
+
+void ep_scene_combine(const struct ep_scene *s, uint32_t rank, uint32_t set, uint32_t halves,
+                      uint32_t weighted) {
+  const struct ep_combine_args a = combine_args(s, rank, set, halves, weighted);
+  launch_combine(s, rank, &a);
+}
+
+void ep_scene_refuse(const struct ep_scene *s, uint32_t rank, uint32_t set) {
+  struct ep_combine_args a = combine_args(s, rank, set, EP_SEND, 0);
+  a.team.kind = EP_REFUSED;
+  launch_combine(s, rank, &a);
 }

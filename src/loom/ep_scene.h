@@ -74,10 +74,19 @@ void ep_scene_experts(const struct ep_scene *s, uint32_t rank, uint32_t set);
 void ep_scene_combine(const struct ep_scene *s, uint32_t rank, uint32_t set, uint32_t halves,
                       uint32_t weighted);
 
-/* After a run: compares what rank `rank` has with plain loops over all tokens; `absent` took no
- * part (-1: all did). `combined`: rows were combined; `weighted`: by weights. Reports the first
- * that differs. */
-void ep_scene_check(const struct ep_scene *s, uint32_t rank, uint32_t set, int absent,
-                    uint32_t combined, uint32_t weighted);
+/* What a host launches that has refused its arguments. */
+void ep_scene_refuse(const struct ep_scene *s, uint32_t rank, uint32_t set);
+
+/* A rank that took no part (-1: all did), or that had said how many rows it has before it died, so
+ * that these rows are 0. */
+struct ep_scene_fault {
+  int rank;
+  uint32_t counted;
+};
+
+/* After a run: compares what rank `rank` has with plain loops over all tokens. `weighted`: rows
+ * were combined by weights. Reports the first that differs. */
+void ep_scene_check(const struct ep_scene *s, uint32_t rank, uint32_t set,
+                    struct ep_scene_fault fault, uint32_t weighted);
 
 #endif
