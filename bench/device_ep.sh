@@ -30,5 +30,5 @@ cmake -S . -B "$build" -DWEFT_CUDA=ON -DWEFT_BUILD_CLI=OFF -DWEFT_BUILD_GPU_TEST
   exit 4
 }
 run "${TEST_SECONDS:-60}" test_ep "$build/tests/gpu/test_ep" ${QUICK:+--quick}
-run "${BENCH_SECONDS:-60}" ep_bench "$build/tests/gpu/ep_bench" ${QUICK:+--quick}
+run "${BENCH_SECONDS:-60}" ep_bench "$build/tests/gpu/ep_bench" ${QUICK:+--quick} --json "$out/ep_bench.json"
 say done

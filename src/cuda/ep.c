@@ -117,8 +117,9 @@ static weft_status load(const weft_ep_plan *plan, const char *name, unsigned thr
                                      .cluster = 1,
                                      .shared_bytes = shared_bytes,
                                      .stream = own_stream(plan)};
+  /* the limit is the kernel's, whatever the plan: no plan may lower another's */
   WEFT__TRY(weft__cuda_kernel_load(&weft__device_images, name, name,
-                                   weft__sm90_ep_state(plan)->device, shared_bytes, out));
+                                   weft__sm90_ep_state(plan)->device, EP_SHARED_BYTES, out));
   WEFT__TRY(weft__cuda_launch(out, &launch, no_ranks));
   return weft__cuda_check(weft__cuda_driver()->cuStreamSynchronize(own_stream(plan)), name);
 }

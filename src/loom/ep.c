@@ -32,8 +32,9 @@ static void play_rounds(const struct ep_scene *s, uint32_t rank) {
   ep_scene_combine(s, rank, 0, whole, 0);
 }
 
-/* What follows a dispatch that fails: a combine, which fails at once. */
+/* What follows a dispatch that fails: another and a combine, which fail at once. */
 static void play_failure(const struct ep_scene *s, uint32_t rank) {
+  ep_scene_dispatch(s, rank, 0, EP_SEND | EP_RECEIVE, 0);
   ep_scene_dispatch(s, rank, 0, EP_SEND | EP_RECEIVE, 0);
   ep_scene_combine(s, rank, 0, EP_SEND | EP_RECEIVE, 1);
 }

@@ -3,15 +3,17 @@
  * calls in a stream of its own; a time is a call's, of the slowest rank, median of rounds; the
  * three fence modes take turns within a round.
  *
- *   ep_bench [--quick] [--fp8-only | --bf16-only] */
+ *   ep_bench [--quick] [--fp8-only | --bf16-only] [--json FILE] */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench_kernels.h"
 #include "gpu.h"
 #include "graph.h"
 
+enum { ON, OFF, WIDE }; /* weft_ep_fence */
 enum { RANKS_MAX = 16, MODES = 3, PHASES = 2, ITERATIONS = 40, ROUNDS_MAX = 15 };
 
 static const char *const phases[] = {"dispatch", "combine"};
@@ -33,7 +35,11 @@ struct rank {
   cuda_address x, topk, weights, recv_x, scales, counts, offsets, out;
 };
 
+extern struct device_images bench_device_images;
+
 static const struct cuda_driver *driver;
+static FILE *json;
+static int results;
 static struct rank ranks[RANKS_MAX];
 static int rounds = 9;
 
@@ -75,6 +81,17 @@ static void set_topk(const struct shape *s, int strategy) {
     gpu_require(driver->cuMemcpyHtoD(ranks[r].topk, topk, slots * 8), "topk");
   }
   free(topk);
+}
+
+/* Random bf16: the power that data draw depends on them. */
+static void fill(cuda_address to, uint64_t count, uint32_t seed) {
+  struct fill_args args = {{to}, count, seed, 1.0f};
+  struct cuda_kernel kernel;
+  const struct cuda_launch launch = {.ctas = 1024, .threads = BENCH_THREADS, .cluster = 1};
+  gpu_require_status(
+      weft__cuda_kernel_load(&bench_device_images, "smxx_bench_data", "bench_fill", 0, 0, &kernel),
+      "bench_fill");
+  gpu_require_status(weft__cuda_launch(&kernel, &launch, &args), "bench_fill");
 }
 
 static void *pointer(cuda_address address) {
@@ -135,7 +152,7 @@ static void open_shape(const struct shape *s, int fp8) {
     gpu_require(driver->cuEventCreate(&r->end, 0), "event");
     const size_t bytes = (size_t)(s->tokens * s->hidden) * 2;
     r->x = gpu_allocate(bytes);
-    gpu_require(driver->cuMemsetD8Async(r->x, 0x3c, bytes, NULL), "x");
+    fill(r->x, (uint64_t)(s->tokens * s->hidden), (uint32_t)i);
     r->topk = gpu_allocate((size_t)(s->tokens * s->topk) * 8);
     r->weights = gpu_allocate((size_t)(s->tokens * s->topk) * 4);
     gpu_require(driver->cuMemsetD8Async(r->weights, 0x3c, (size_t)(s->tokens * s->topk) * 4, NULL),
@@ -148,9 +165,7 @@ static void open_shape(const struct shape *s, int fp8) {
     for (int mode = 0; mode < MODES; mode++) {
       gpu_require_status(weft_ep_handle_create(r->plan[mode], &r->handle[mode]), "handle");
       gpu_require_status(weft_ep_combine_buffer(r->plan[mode], &buffer), "buffer");
-      gpu_require(driver->cuMemsetD8Async((cuda_address)(uintptr_t)buffer, 0x3c,
-                                          (size_t)info.buffer_bytes, NULL),
-                  "y");
+      fill((cuda_address)(uintptr_t)buffer, (uint64_t)info.buffer_bytes / 2, 100 + (uint32_t)i);
     }
   }
   gpu_require(driver->cuCtxSynchronize(), "synchronize");
@@ -204,23 +219,28 @@ static double replay(const struct shape *s, int mode, int phase) {
   return 1e3 * slowest / ITERATIONS;
 }
 
-/* Microseconds of a plain copy that reads and writes `bytes` in all. */
+/* Microseconds of a plain copy that reads and writes `bytes` in all: of four pairs of buffers in
+ * turn, more than a cache holds. */
 static double copy(size_t bytes) {
-  static cuda_address from, to;
+  enum { PAIRS = 4 };
+  static cuda_address from[PAIRS], to[PAIRS];
   static size_t room;
   float ms = 0;
   const size_t half = bytes / 2;
-  if (half > room) {
-    gpu_free(from);
-    gpu_free(to);
-    from = gpu_allocate(half);
-    to = gpu_allocate(half);
-    room = half;
+  for (int i = 0; i < PAIRS && half > room; i++) {
+    gpu_free(from[i]);
+    gpu_free(to[i]);
+    from[i] = gpu_allocate(half);
+    to[i] = gpu_allocate(half);
+    fill(from[i], half / 16 * 8, 7);
   }
+  if (half > room) room = half;
   struct rank *r = &ranks[0];
   for (int n = -2; n < ITERATIONS; n++) {
     if (n == 0) gpu_require(driver->cuEventRecord(r->start, r->stream), "record");
-    gpu_require(driver->cuMemcpyAsync(to, from, half, r->stream), "copy");
+    gpu_require(
+        driver->cuMemcpyAsync(to[(n + PAIRS) % PAIRS], from[(n + PAIRS) % PAIRS], half, r->stream),
+        "copy");
   }
   gpu_require(driver->cuEventRecord(r->end, r->stream), "record");
   gpu_require(driver->cuEventSynchronize(r->end), "copies");
@@ -246,7 +266,7 @@ static void run_shape(const struct shape *s, int fp8, int strategies_run) {
       const double element = phase == 0 && fp8 ? 1 : 2;
       const size_t bytes =
           (size_t)((double)(s->ranks * s->tokens * s->hidden) * (2 + (double)s->topk * element));
-      double us[MODES][ROUNDS_MAX], copies[ROUNDS_MAX], at[MODES];
+      double us[MODES + 1][ROUNDS_MAX], copies[ROUNDS_MAX], at[MODES], over[MODES + 1];
       for (int mode = 0; mode < MODES; mode++) {
         if (phase == 0) replay(s, mode, 0);
         replay(s, mode, phase);
@@ -257,16 +277,34 @@ static void run_shape(const struct shape *s, int fp8, int strategies_run) {
           const int mode = (m + n) % MODES;
           us[mode][n] = replay(s, mode, phase);
         }
+        us[MODES][n] = replay(s, OFF, phase); /* off once more: the noise of a ratio */
+      }
+      for (int mode = 0; mode <= MODES; mode++) {
+        double ratio[ROUNDS_MAX];
+        for (int n = 0; n < rounds; n++)
+          ratio[n] = us[mode][n] / us[OFF][n];
+        over[mode] = median(ratio, rounds);
       }
       for (int mode = 0; mode < MODES; mode++)
         at[mode] = median(us[mode], rounds);
       const double plain = median(copies, rounds), goal = s->ratio * plain + s->slack_us;
-      printf("%5lld %2lld %-4s %-11s %-8s %8.2f %8.2f %8.2f  %+5.2f%% %+5.2f%%  noise %.2f%%  copy "
-             "%8.2f  ratio %.3f  goal %8.2f %s\n",
-             (long long)s->tokens, (long long)s->ranks, fp8 ? "fp8" : "bf16", strategies[strategy],
-             phases[phase], at[0], at[1], at[2], 100 * (at[0] / at[1] - 1),
-             100 * (at[2] / at[1] - 1), 100 * (us[0][rounds * 3 / 4] / us[0][rounds / 4] - 1),
-             plain, at[0] / plain, goal, at[0] <= goal ? "met" : "MISSED");
+      printf(
+          "%5lld %2lld %-4s %-11s %-8s %8.2f %8.2f %8.2f  %+5.2f%% %+5.2f%%  noise %+5.2f%%  copy "
+          "%8.2f  ratio %.3f  goal %8.2f %s\n",
+          (long long)s->tokens, (long long)s->ranks, fp8 ? "fp8" : "bf16", strategies[strategy],
+          phases[phase], at[ON], at[OFF], at[WIDE], 100 * (over[ON] - 1), 100 * (over[WIDE] - 1),
+          100 * (over[MODES] - 1), plain, at[ON] / plain, goal, at[ON] <= goal ? "met" : "MISSED");
+      if (json != NULL)
+        fprintf(
+            json,
+            "%s\n{\"tokens\":%lld,\"ranks\":%lld,\"hidden\":%lld,\"experts\":%lld,\"topk\":%lld,"
+            "\"dtype\":\"%s\",\"strategy\":\"%s\",\"phase\":\"%s\",\"us_p50\":{\"on\":%.3f,"
+            "\"off\":%.3f,\"wide\":%.3f},\"on_over_off\":%.5f,\"wide_over_off\":%.5f,"
+            "\"noise\":%.5f,\"copy_us_p50\":%.3f,\"ratio\":%.4f,\"goal_us\":%.3f,\"met\":%s}",
+            results++ ? "," : "", (long long)s->tokens, (long long)s->ranks, (long long)s->hidden,
+            (long long)s->experts, (long long)s->topk, fp8 ? "fp8" : "bf16", strategies[strategy],
+            phases[phase], at[ON], at[OFF], at[WIDE], over[ON], over[WIDE], over[MODES], plain,
+            at[ON] / plain, goal, at[ON] <= goal ? "true" : "false");
       fflush(stdout);
     }
   }
@@ -280,20 +318,54 @@ static void run_shape(const struct shape *s, int fp8, int strategies_run) {
   close_shape(s);
 }
 
+/* What was measured is kept, whatever becomes of the rest. */
+static void end_json(void) {
+  if (json == NULL) return;
+  fprintf(json, "\n]}\n");
+  fclose(json);
+}
+
+static int usage(void) {
+  fprintf(stderr, "usage: ep_bench [--quick] [--fp8-only | --bf16-only] [--json FILE]\n");
+  return 2;
+}
+
 int main(int count, char **arguments) {
   static const struct shape shapes[] = {{1024, 4, 7168, 256, 8, 1.3, 0},
                                         {128, 8, 7168, 256, 8, 1.3, 12}};
   struct cuda_device_info info;
   int strategies_run = 5, dtypes = 3;
-
+  const char *file = NULL;
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   for (int i = 1; i < count; i++) {
-    if (!strcmp(arguments[i], "--quick")) strategies_run = 1, rounds = 5;
-    if (!strcmp(arguments[i], "--bf16-only")) dtypes = 1;
-    if (!strcmp(arguments[i], "--fp8-only")) dtypes = 2;
+    if (!strcmp(arguments[i], "--quick"))
+      strategies_run = 1, rounds = 5;
+    else if (!strcmp(arguments[i], "--bf16-only"))
+      dtypes = 1;
+    else if (!strcmp(arguments[i], "--fp8-only"))
+      dtypes = 2;
+    else if (!strcmp(arguments[i], "--json") && i + 1 < count)
+      file = arguments[++i];
+    else
+      return usage();
   }
   driver = gpu_open(&info);
-  printf("# %s, us a call: fence on, off, wide; on and wide over off\n", info.name);
+  if (info.major != 9) {
+    printf("skipped: %s is not of compute capability 9.0\n", info.name);
+    return GPU_SKIPPED;
+  }
+  if (file != NULL) {
+    json = fopen(file, "w");
+    if (json == NULL) return usage();
+    fprintf(json,
+            "{\"op\":\"ep\",\"device\":\"%s\",\"driver\":%d,\"config\":{\"iterations\":%d,"
+            "\"rounds\":%d},\"results\":[",
+            info.name, driver->version, ITERATIONS, rounds);
+    atexit(end_json);
+  }
+  printf(
+      "# %s, us a call: fence on, off, wide; on, wide and off again over off, medians of rounds\n",
+      info.name);
   for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
     for (int fp8 = 0; fp8 < 2; fp8++)
       if (dtypes & (1 << fp8)) run_shape(&shapes[i], fp8, strategies_run);
