@@ -146,7 +146,7 @@ typedef struct weft_world_config {
   size_t size;
   int64_t ranks; /* at least 1; in one process at most 512 */
   int64_t hosts; /* hosts that the ranks stand for, in blocks of ranks / hosts; divides ranks */
-  int64_t arena_bytes; /* symmetric memory of each rank; 0 on CPUs: taken as plans need it */
+  int64_t arena_bytes; /* symmetric memory of each rank; 0: taken as plans need it */
   int64_t timeout_ms;  /* how long a rank waits for a peer; 0: WEFT_TIMEOUT_MS, else ten minutes */
   int32_t device;      /* weft_device; AUTO: the GPU where there is a usable one, else the CPU */
   int32_t reserved;    /* 0 */
@@ -158,7 +158,15 @@ typedef struct weft_world_config {
 
 /** Makes a world whose ranks live in this process: threads on CPUs, streams on GPUs. All ranks are
  * made at once: `comms` receives config->ranks handles, each to be destroyed. Not collective.
- * Errors: ARGUMENT, MEMORY, UNSUPPORTED (no such device). */
+ *
+ * Kernels of several GPU ranks wait for each other. So ranks of one GPU share out its SMs, and
+ * calls of different ranks must go to different streams, none of which waits for another rank's
+ * work: not to the default stream. All ranks issue a team's calls in one order. More than 8 ranks
+ * on a GPU need CUDA_DEVICE_MAX_CONNECTIONS in the environment before the process's first use of
+ * CUDA. GPUs of several ranks need peer access. While kernels of a team run, a call that waits for
+ * their GPU (making or destroying a plan, cudaMalloc, cudaFree) may wait for ever for a rank that
+ * the same thread is to issue next.
+ * Errors: ARGUMENT, MEMORY, UNSUPPORTED (no such device, or ranks that can't run at once). */
 WEFT_API weft_status weft_comm_create_inproc(const weft_world_config *config, weft_comm **comms);
 
 /* The caller's own exchange between processes. Both functions are collective over the world, block,
@@ -447,8 +455,11 @@ typedef struct weft_ce_args {
  * Collective over the plan's team. A row whose target is ignore_index gets nll = entropy = 0 and
  * its true lse. A target outside [0, V): nll is NaN, and the status TARGET comes back on every rank
  * after everything was computed (GPU: by weft_comm_async_error()). CPU: `stream` is NULL, results
- * are there on return. GPU: asynchronous on `stream`, capturable. Errors: ARGUMENT, MISMATCH, PEER,
- * TARGET, TIMEOUT, ABORTED, BUSY. */
+ * are there on return. GPU: asynchronous on `stream`, capturable; in a world of several GPU ranks
+ * NULL is the rank's own (weft_comm_stream_get). There the ranks do not meet on the host: ranks
+ * whose tokens differ get MISMATCH by weft_comm_async_error(), and where a rank's arguments are
+ * refused the others' kernels wait for it until the timeout, or weft_comm_abort(). Errors:
+ * ARGUMENT, MISMATCH, PEER, TARGET, TIMEOUT, ABORTED, BUSY. */
 WEFT_API weft_status weft_ce_forward(weft_ce_plan *plan, const weft_ce_args *args, void *stream);
 
 /** Gradients. Reads x, w, target, temperature, stats (from forward of the same inputs), g_nll,

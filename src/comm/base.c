@@ -45,7 +45,12 @@ weft_status weft__world_read(const weft_world_config *config, int64_t max_ranks,
     return weft__fail(WEFT_ERR_ARGUMENT, "%s: reserved is %d, expected 0", call,
                       (int)out->reserved);
   if (out->device == WEFT_DEVICE_CUDA) {
-    WEFT__TRY(weft__gpu_check(weft__world_gpu(out)));
+    const weft_status status = weft__gpu_check(weft__world_gpu(out));
+    if (status != WEFT_OK) {
+      char why[256];
+      snprintf(why, sizeof why, "%s", weft_last_error());
+      return weft__fail(status, "%s: device is CUDA: %s", call, why);
+    }
   } else {
     out->device = WEFT_DEVICE_CPU;
   }
@@ -147,7 +152,7 @@ void weft__comm_free(weft_comm *comm) {
 
 bool weft__is_sticky(weft_status status) {
   return status == WEFT_ERR_TIMEOUT || status == WEFT_ERR_ABORTED || status == WEFT_ERR_PEER ||
-         status == WEFT_ERR_MISMATCH || status == WEFT_ERR_SYSTEM;
+         status == WEFT_ERR_SYSTEM;
 }
 
 void weft__error_keep(weft_async_error *error, weft_status status, int64_t rank, int64_t peer,

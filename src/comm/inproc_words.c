@@ -83,6 +83,8 @@ void weft__inproc_words_poll(inproc_team *team) {
     int64_t peer = -1;
     const weft_status status = read_word(team, rank, word, &peer, message, sizeof message);
     team->stopped = status;
+    /* what stops the team comes before what does not */
+    if (!weft__is_sticky((weft_status)team->error.status)) team->error.status = WEFT_OK;
     weft__error_keep(&team->error, status, rank, peer, 1, message);
     pthread_cond_broadcast(&team->wake);
     weft__inproc_words_stop(team);

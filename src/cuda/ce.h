@@ -21,6 +21,7 @@ typedef struct weft__sm90_layout {
   int64_t errors_bytes;                     /* each a multiple of 256 */
   int64_t stats_bytes;                      /* of a step: [max_tokens][4] f32 */
   uint32_t forward_segments, forward_group; /* forward_schedule_make()'s */
+  uint32_t forward_pace;                    /* steps of depth between clusters, 0: any number */
   int64_t forward_bytes, backward_bytes;    /* scratch of a phase */
   int64_t local_bytes;                      /* all of it */
   int64_t waves, wave_rows;                 /* of backward */
@@ -45,6 +46,7 @@ typedef struct weft__sm90_ce {
   uint64_t timeout_ns;
   struct cuda_team team; /* team.comm is NULL where the plan has no peers */
   struct cuda_kernel forward, absent, dx_reduce;
+  int dx_apart; /* WEFT_DX_APART: dX is summed by a kernel behind backward in any case */
   struct ce_backward_kernel backward;
   uint32_t clusters; /* of two CTAs that run at once */
 } weft__sm90_ce;
@@ -75,7 +77,10 @@ void weft__sm90_team_fill(const weft__sm90_ce *state, struct forward_args *args)
 weft_status weft__sm90_team_load(weft_ce_plan *plan);
 /* Turns backward's dX into this rank's part of the team's sum, where there is one. */
 void weft__sm90_team_part(const weft__sm90_ce *state, struct ce_backward_problem *problem);
-/* Sums the parts into args->dx, behind backward; nothing where there is no such sum. */
+/* Lets backward sum the parts into args->dx behind its dW; false where it does not. */
+bool weft__sm90_team_tiles(const weft_ce_plan *plan, const weft_ce_args *args,
+                           struct ce_backward_launch *launch);
+/* Sums them by a kernel of its own; nothing where there is no such sum. */
 weft_status weft__sm90_team_reduce(weft_ce_plan *plan, const weft_ce_args *args,
                                    cuda_stream stream);
 /* Forward of a rank without rows, or of a call without tokens, in a team. */

@@ -117,9 +117,10 @@ static struct ce_backward_problem problem_of(const weft_ce_plan *plan, const wef
                                       .timeout_ns = s->timeout_ns};
 }
 
-/* This rank's gradients, from final statistics: dX is its part of the sum over a team. */
+/* This rank's gradients, from final statistics: dX is its part of the sum over a team, unless
+ * *summed says that the kernel makes that too. */
 static weft_status own_gradients(weft_ce_plan *plan, const weft_ce_args *args, const float *stats,
-                                 int count_targets, cuda_stream stream) {
+                                 int count_targets, bool *summed, cuda_stream stream) {
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
   const weft_ce_config *c = &plan->config;
   const int64_t first = args->tokens > 0 ? plan->rows : 0;
@@ -142,13 +143,15 @@ static weft_status own_gradients(weft_ce_plan *plan, const weft_ce_args *args, c
                                   &layout, &least));
   problem.count_targets = count_targets;
   WEFT__TRY(weft__ce_backward_prepare(&s->backward, &problem, &layout, s->scratch, &launch));
+  *summed = weft__sm90_team_tiles(plan, args, &launch);
   return weft__ce_backward_run(&s->backward, &launch, stream);
 }
 
 static weft_status gradients(weft_ce_plan *plan, const weft_ce_args *args, const float *stats,
                              int count_targets, cuda_stream stream) {
-  WEFT__TRY(own_gradients(plan, args, stats, count_targets, stream));
-  return weft__sm90_team_reduce(plan, args, stream);
+  bool summed = false;
+  WEFT__TRY(own_gradients(plan, args, stats, count_targets, &summed, stream));
+  return summed ? WEFT_OK : weft__sm90_team_reduce(plan, args, stream);
 }
 
 weft_status weft__sm90_backward(weft_ce_plan *plan, const weft_ce_args *args, cuda_stream stream) {

@@ -33,6 +33,7 @@ static struct forward_schedule schedule_of(const weft__sm90_layout *layout, int6
 void weft__sm90_forward_layout(const weft_ce_config *c, weft__sm90_layout *layout) {
   layout->forward_segments = FORWARD_SEGMENTS_MAX;
   layout->forward_group = FORWARD_GROUP_TILES;
+  layout->forward_pace = FORWARD_PACE_STEPS;
   if (c->max_tokens == 0) return;
   const struct forward_schedule s =
       schedule_of(layout, c->max_tokens, c->vocab_local < c->vocab ? c->vocab_local : c->vocab);
@@ -94,6 +95,10 @@ static void fill(const weft_ce_plan *plan, const weft_ce_args *args, const parts
   const weft_ce_config *c = &plan->config;
   a->depth_steps = (uint32_t)((c->hidden - 1) / FORWARD_DEPTH_STEP + 1);
   if (a->depth_steps < FORWARD_DEPTH_STEPS_LEAST) a->depth_steps = FORWARD_DEPTH_STEPS_LEAST;
+  /* One tile of tokens shares no row of W with another. */
+  if (a->schedule.token_tiles > 1)
+    a->pace_steps =
+        s->layout.forward_pace < a->depth_steps ? s->layout.forward_pace : a->depth_steps;
   a->hidden = (uint32_t)c->hidden;
   a->x_rows.a = (uint64_t)(uintptr_t)args->x;
   a->w_rows.a = (uint64_t)(uintptr_t)args->w;
@@ -160,8 +165,8 @@ weft_status weft__sm90_forward(weft_ce_plan *plan, const weft_ce_args *args, cud
   const uint32_t units = forward_schedule_count(&a.schedule);
   struct cuda_launch launch = launch_of(units < s->clusters ? units : s->clusters);
   launch.stream = stream;
-  /* Groups after the first wait for what the one before has left in the workspace, so the grid must
-   * not be split by another kernel. */
-  launch.cooperative = a.schedule.token_tiles > a.schedule.group || s->team.comm != NULL;
+  /* Clusters wait for each other: to keep pace, and for what the group before has left in the
+   * workspace. So the grid must not be split by another kernel. */
+  launch.cooperative = a.schedule.token_tiles > 1 || s->team.comm != NULL;
   return weft__cuda_launch(&s->forward, &launch, &a);
 }

@@ -1,5 +1,6 @@
 /* A plan's part of a team of GPU ranks: what it keeps in the symmetric arena, forward's share of
  * it, and the sum of dX behind backward. */
+#include "core/env.h"
 #include "core/error.h"
 #include "cuda/ce.h"
 #include "device/ce/dx_reduce.h"
@@ -62,6 +63,7 @@ static weft_status load(const char *name, int device, unsigned shared_bytes, voi
 weft_status weft__sm90_team_load(weft_ce_plan *plan) {
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
   const cuda_stream stream = (cuda_stream)weft__gpu_rank_stream(plan->comm->gpu_rank);
+  s->dx_apart = weft__env_int("WEFT_DX_APART", 0) != 0;
   struct forward_args forward = {0};
   struct dx_reduce_args reduce = {0};
   WEFT__TRY(load("sm90_ce_forward_absent", s->device, 0, &forward, stream, &s->absent));
@@ -76,15 +78,14 @@ void weft__sm90_team_part(const weft__sm90_ce *s, struct ce_backward_problem *pr
   problem->dx_f32 = 1;
 }
 
-weft_status weft__sm90_team_reduce(weft_ce_plan *plan, const weft_ce_args *args,
-                                   cuda_stream stream) {
+/* The exchange of a call whose dX is summed over the team. */
+static struct dx_reduce_args exchange_of(const weft_ce_plan *plan, const weft_ce_args *args) {
   const weft__sm90_ce *s = (const weft__sm90_ce *)plan->state;
   const weft__sm90_layout *l = &s->layout;
   const weft_ce_config *c = &plan->config;
-  if (l->dx_part == 0) return WEFT_OK;
   const int64_t stride = weft__stride(args->dx_stride, c->hidden);
   const int64_t bytes = weft__dtype_bytes(c->dx_dtype);
-  struct dx_reduce_args a = {
+  return (struct dx_reduce_args){
       .view = s->team.view,
       .ready = (uint64_t)l->dx_words,
       .summed = (uint64_t)l->dx_words + s->team.view.ranks * 8,
@@ -104,10 +105,32 @@ weft_status weft__sm90_team_reduce(weft_ce_plan *plan, const weft_ce_args *args,
       .epoch = {s->team.epoch + DX_EPOCH * 4},
       .counter = {s->team.epoch + DX_COUNTER * 4},
   };
-  /* No more than have four groups of elements a thread. */
-  const int64_t work = args->tokens * c->hidden / (DX_REDUCE_THREADS * 16) + 1;
+}
+
+bool weft__sm90_team_tiles(const weft_ce_plan *plan, const weft_ce_args *args,
+                           struct ce_backward_launch *launch) {
+  const weft__sm90_ce *s = (const weft__sm90_ce *)plan->state;
+  if (s->layout.dx_part == 0 || s->dx_apart) return false;
+  const struct backward_schedule *const schedule = &launch->args.schedule;
+  const uint32_t cols = backward_wave_cols(schedule, backward_waves(schedule) - 1);
+  const uint32_t dw_tiles = schedule->dw * cols * schedule->h_tiles;
+  launch->args.exchange = exchange_of(plan, args);
+  launch->args.team = backward_team_make(dx_shard_rows((uint32_t)args->tokens, s->team.view.ranks),
+                                         s->team.view.ranks, launch->args.exchange.scatter,
+                                         launch->args.end - dw_tiles, dw_tiles,
+                                         launch->launch.ctas / BACKWARD_CLUSTER);
+  return true;
+}
+
+weft_status weft__sm90_team_reduce(weft_ce_plan *plan, const weft_ce_args *args,
+                                   cuda_stream stream) {
+  const weft__sm90_ce *s = (const weft__sm90_ce *)plan->state;
+  if (s->layout.dx_part == 0) return WEFT_OK;
+  struct dx_reduce_args a = exchange_of(plan, args);
+  /* A row at a time; no more than have a few each. */
+  const int64_t rows = dx_shard_rows(a.tokens, a.view.ranks) / 2 + 1;
   const struct cuda_launch launch = {.ctas =
-                                         (unsigned)(work < s->layout.sms ? work : s->layout.sms),
+                                         (unsigned)(rows < s->layout.sms ? rows : s->layout.sms),
                                      .threads = DX_REDUCE_THREADS,
                                      .cluster = 1,
                                      .shared_bytes = DX_REDUCE_SHARED_BYTES,

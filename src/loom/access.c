@@ -180,7 +180,8 @@ uint32_t loom_wait_ge(struct loom_site *site, struct gmem p, uint64_t value, uin
     const int reached =
         bytes == 8 ? (int64_t)(seen - value) >= 0 : (int32_t)(uint32_t)(seen - value) >= 0;
     if (shadow_written(g, offset, bytes) && reached) {
-      loom_load(site, LOOM_SPACE_global, p.a, &seen, bytes, LOOM_ORDER_acquire, scope);
+      loom_load(site, LOOM_SPACE_global, p.a, &seen, bytes,
+                site->kind == LOOM_KIND_wait ? LOOM_ORDER_acquire : LOOM_ORDER_relaxed, scope);
       return 1;
     }
     check_written(site, g, offset, bytes, p.a);

@@ -4,6 +4,7 @@
  * found through LD_LIBRARY_PATH. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -271,6 +272,59 @@ static void test_refused(void **state) {
   assert_int_equal(weft_group_end(), WEFT_ERR_ARGUMENT);
 }
 
+/* Ranks as threads, which need no group: plans, calls and an abort meanwhile. */
+struct thread_rank {
+  weft_comm *comm;
+  int rank;
+  weft_status status;
+};
+
+static void *thread_body(void *argument) {
+  struct thread_rank *t = (struct thread_rank *)argument;
+  static _Alignas(64) char memory[1 << 20]; /* nothing reads or writes it */
+  const weft_ce_config c = config_of(t->rank);
+  weft_ce_plan *plan = NULL;
+  weft_ce_args args = WEFT_CE_ARGS_INIT;
+  args.tokens = 100;
+  args.x = args.w = args.target = memory;
+  t->status = weft_ce_plan_create(t->comm, &c, &plan);
+  for (int i = 0; i < 200 && t->status == WEFT_OK; i++)
+    t->status = weft_ce_forward(plan, &args, NULL);
+  if (t->status == WEFT_OK) t->status = weft_comm_barrier(t->comm);
+  if (t->rank == 3) weft_comm_abort(t->comm);
+  for (int i = 0; i < 1000 && t->status == WEFT_OK; i++)
+    t->status = weft_ce_forward(plan, &args, NULL);
+  while (t->status == WEFT_OK) /* until the abort is seen */
+    t->status = weft_ce_forward(plan, &args, NULL);
+  const weft_status reset = weft_comm_reset(t->comm);
+  if (t->status == WEFT_ERR_ABORTED) t->status = reset;
+  if (t->status == WEFT_OK) t->status = weft_ce_forward(plan, &args, NULL);
+  if (t->status == WEFT_OK) t->status = weft_comm_barrier(t->comm);
+  weft_ce_plan_destroy(plan);
+  return NULL;
+}
+
+static void test_threads(void **state) {
+  (void)state;
+  const weft_world_config world = world_of(RANKS);
+  weft_comm *comm[RANKS];
+  pthread_t threads[RANKS];
+  struct thread_rank ranks[RANKS];
+  const long before = counted("fake_live");
+  assert_int_equal(weft_comm_create_inproc(&world, comm), WEFT_OK);
+  for (int r = 0; r < RANKS; r++) {
+    ranks[r] = (struct thread_rank){comm[r], r, WEFT_OK};
+    assert_int_equal(pthread_create(&threads[r], NULL, thread_body, &ranks[r]), 0);
+  }
+  for (int r = 0; r < RANKS; r++)
+    pthread_join(threads[r], NULL);
+  for (int r = 0; r < RANKS; r++) {
+    assert_int_equal(ranks[r].status, WEFT_OK);
+    assert_int_equal(weft_comm_destroy(comm[r]), WEFT_OK);
+  }
+  assert_int_equal(counted("fake_live"), before);
+}
+
 /* Workspace of backward, local and symmetric together, by a query alone: in no cell more than what
  * linkedin/Liger-Kernel's pull request 1458 reports for its kernels on a B300; least_bytes is the
  * least; and the waves are as few as the workspace holds. */
@@ -312,9 +366,10 @@ static void test_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_plans),  cmocka_unit_test(test_small_arena),
-      cmocka_unit_test(test_errors), cmocka_unit_test(test_sub_teams),
-      cmocka_unit_test(test_memory), cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_plans),   cmocka_unit_test(test_small_arena),
+      cmocka_unit_test(test_errors),  cmocka_unit_test(test_sub_teams),
+      cmocka_unit_test(test_memory),  cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_refused),
   };
   setenv("WEFT_FAKE_CUDA", "works", 1);
   if (weft__device_images.count == 0) {

@@ -28,10 +28,11 @@ static const struct shape shapes[] = {
 /* Tried beside what the library does, in its workspace: no larger than its own. */
 static const struct variant {
   const char *name;
-  uint32_t segments, group;
+  uint32_t segments, group, pace;
 } variants[] = {
-    {"33 segments, groups of 8", 33, 8},
-    {"22 segments, groups of 12", 22, 12},
+    {"at any pace", FORWARD_SEGMENTS_MAX, FORWARD_GROUP_TILES, 0},
+    {"groups of 12, at any pace", FORWARD_SEGMENTS_MAX, 12, 0},
+    {"groups of 12", FORWARD_SEGMENTS_MAX, 12, FORWARD_PACE_STEPS},
 };
 
 struct result {
@@ -113,6 +114,7 @@ static struct subject subject(struct bench *b, const char *name, int entropy,
     weft__sm90_ce *state = (weft__sm90_ce *)s.plan->state;
     state->layout.forward_segments = v->segments;
     state->layout.forward_group = v->group;
+    state->layout.forward_pace = v->pace;
   }
   const weft_ce_args defaults = WEFT_CE_ARGS_INIT;
   s.args = defaults;

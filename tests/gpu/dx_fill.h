@@ -8,7 +8,7 @@
 enum { DX_FILL_THREADS = 64 };
 
 struct dx_fill_args {
-  struct gmem part; /* f32 [tokens, stride] */
+  struct gmem part;                      /* f32 [tokens, stride] */
   uint32_t tokens, stride, rank, launch; /* columns up to the stride are written */
 };
 

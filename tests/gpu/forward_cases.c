@@ -9,11 +9,11 @@
 #include "support/oracle.h"
 
 const struct forward_case forward_toy_cases[] = {
-    {"two tiles", .tokens = 300, .hidden = 72, .vocab = 400, .entropy = 1, .dtype = WEFT_BF16,
-     .ignore_every = 5, .bad_every = 7, .target_dtype = WEFT_I64},
-    {"whole ring", .tokens = 200, .hidden = 264, .vocab = 1000, .dtype = WEFT_BF16,
+    {"two tiles", .pace = 5, .tokens = 300, .hidden = 72, .vocab = 400, .entropy = 1,
+     .dtype = WEFT_BF16, .ignore_every = 5, .bad_every = 7, .target_dtype = WEFT_I64},
+    {"whole ring", .pace = 2, .tokens = 300, .hidden = 264, .vocab = 1000, .dtype = WEFT_BF16,
      .target_dtype = WEFT_I32, .softcap = 20.0f, .temperature = 2.0f, .temperature_ptr = 1},
-    {"three groups", .tokens = 600, .hidden = 64, .vocab = 900, .dtype = WEFT_F16,
+    {"three groups", .pace = 3, .tokens = 600, .hidden = 64, .vocab = 900, .dtype = WEFT_F16,
      .target_dtype = WEFT_I32, .temperature = 0.5f},
     {"rows of any address", .tokens = 140, .hidden = 71, .vocab = 500, .x_extra = 2,
      .dtype = WEFT_BF16, .target_dtype = WEFT_I64, .entropy = 1},

@@ -22,6 +22,7 @@ struct forward_case {
   int32_t ignore_every;     /* every n-th row is ignored; 0: none, 1: all */
   int32_t bad_every;    /* every n-th row, from the second, has a target out of range; 0: none */
   int64_t ignore_index; /* 0: -100 */
+  uint32_t pace;        /* in loom: steps that a cluster may be ahead; 0: any number */
   float shift;          /* added to W's first column, with X's first column 1; 0: none */
 };
 

@@ -51,6 +51,7 @@ static void make_plan(const struct forward_data *d, weft_ce_plan *plan, weft__sm
   /* Small enough to have several segments of several pairs, and several groups. */
   state->layout.forward_group = 1;
   state->layout.forward_segments = 2;
+  state->layout.forward_pace = d->c->pace;
   state->scratch = loom_alloc(0, (size_t)state->layout.forward_bytes);
   state->errors = loom_alloc(0, sizeof(struct forward_errors));
   const uint64_t mirror = loom_alloc(0, sizeof(struct forward_errors));

@@ -1,9 +1,10 @@
 /* Backward and step of ce over teams of GPU ranks of this process, by the public API, all ranks on
- * GPU 0 and issued by this one thread: dX and dW against f64, dX with the same bits on all ranks,
- * all outputs with the same bits run after run; the three modes of dX, several waves, ranks without
- * rows, accumulation, captured graphs, and steps one behind the other with ranks that come late.
+ * GPU 0, or in turn on several, and issued by this one thread: dX and dW against f64, dX with the
+ * same bits on all ranks, all outputs with the same bits run after run; the three modes of dX,
+ * several waves, ranks without rows, accumulation, captured graphs, and steps one behind the other
+ * with ranks that come late.
  *
- *   test_ce_team_step [--quick] */
+ *   test_ce_team_step [--quick] [--gpus N] */
 #define _GNU_SOURCE
 #include <math.h>
 #include <string.h>
@@ -40,6 +41,15 @@ static double seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Ranks go round these GPUs. All arrays are on GPU 0, which the others reach. */
+static int32_t gpus[RANKS_MAX];
+
+static int32_t gpu_of(const weft_comm *comm) {
+  weft_comm_info info = WEFT_COMM_INFO_INIT;
+  gpu_require_status(weft_comm_info_get(comm, &info), "comm_info_get");
+  return info.gpu;
 }
 
 struct scene {
@@ -160,7 +170,7 @@ static void poison(struct scene *s) {
 
 static void take(struct scene *s, struct results *got) {
   for (int64_t r = 0; r < s->ranks; r++)
-    gpu_require_status(weft_memory_synchronize(0, s->stream[r]), s->c->name);
+    gpu_require_status(weft_memory_synchronize(gpu_of(s->comms[r]), s->stream[r]), s->c->name);
   got->dw = need(s->dw_bytes);
   gpu_download(got->dw, s->dw, s->dw_bytes);
   for (int64_t r = 0; r < s->ranks; r++) {
@@ -321,7 +331,7 @@ static void test_case(const struct team_step_case *c, const struct team_step_dat
   check(same_bits(&s, &step, &again), c->name, "a second step has other bits");
   drop(&s, &again);
   if (c == &team_step_cases[0] && failed == before) {
-    test_graph(&s, &step);
+    if (gpus[1] == 0) test_graph(&s, &step); /* its streams are of GPU 0 */
     test_staggered(&s, &step, rounds);
   }
   weft_async_error found = WEFT_ASYNC_ERROR_INIT;
@@ -339,10 +349,16 @@ static void test_case(const struct team_step_case *c, const struct team_step_dat
 }
 
 int main(int argc, char **argv) {
-  const int quick = argc > 1 && !strcmp(argv[1], "--quick");
+  int quick = 0;
+  int32_t gpu_count = 1;
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--quick")) quick = 1;
+    if (!strcmp(argv[i], "--gpus") && i + 1 < argc) gpu_count = (int32_t)atoi(argv[++i]);
+  }
+  for (int32_t r = 0; r < RANKS_MAX; r++)
+    gpus[r] = r % (gpu_count > 0 ? gpu_count : 1);
   struct cuda_device_info info;
   static const int64_t sizes[] = {2, 4, 8, 16};
-  static const int32_t gpus[RANKS_MAX] = {0};
   struct team_step_data data[16];
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1); /* one hardware queue a rank */
   driver = gpu_open(&info);

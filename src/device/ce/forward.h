@@ -32,7 +32,9 @@ enum { FORWARD_PARTIAL_BYTES = 3 * FORWARD_HALF_TOKENS * 4 };
 struct forward_control {
   uint32_t arrived[2 * FORWARD_GROUP_TILES_MAX]; /* partials written, over all groups */
   uint32_t merged[2 * FORWARD_GROUP_TILES_MAX];  /* groups whose half tile has been merged */
-  uint64_t done; /* half tiles merged, and above 2^32 rows with bad targets */
+  uint64_t done;    /* half tiles merged, and above 2^32 rows with bad targets */
+  uint32_t started; /* laps begun, by clusters that keep pace */
+  uint32_t reserved;
 };
 
 /* What went wrong, in device memory for the life of a plan; and the same in memory that the host
@@ -63,6 +65,7 @@ enum { FORWARD_NO_COLUMN = -1 };
 struct forward_args {
   struct tensor_map x, w; /* K-major: boxes of 64 of H by 128 tokens (half a tile), by 192 rows */
   struct forward_schedule schedule;
+  uint32_t pace_steps; /* steps of a lap, see keep_pace(); 0: clusters do not wait for each other */
   uint32_t depth_steps; /* of FORWARD_DEPTH_STEP, at least FORWARD_DEPTH_STEPS_LEAST */
   /* Where rows are not 16-byte aligned: both operands are loaded by ordinary loads, and the maps
    * are not used. */

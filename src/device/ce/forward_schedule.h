@@ -23,8 +23,10 @@ enum {
   /* Half as many as clusters of two on 132 SMs: two tiles of tokens are work for all of them, for
    * about the same time, and a unit is long enough that its end costs little. */
   FORWARD_SEGMENTS_MAX = 33,
-  /* 3072 tokens. More share a tile of W; fewer leave more of the cache to it. */
-  FORWARD_GROUP_TILES = 12,
+  /* 4096 tokens, which share each tile of W: 528 units, eight for each of 66 clusters. */
+  FORWARD_GROUP_TILES = 16,
+  /* Steps of depth (64 of H each) that a cluster may be ahead of the last one. */
+  FORWARD_PACE_STEPS = 16,
   FORWARD_GROUP_TILES_MAX = 16, /* that the kernel's control words have room for */
 };
 
@@ -53,6 +55,11 @@ HOST_DEVICE struct forward_schedule forward_schedule_make(uint32_t tokens, uint3
 
 HOST_DEVICE uint32_t forward_schedule_count(const struct forward_schedule *s) {
   return s->token_tiles * s->segments;
+}
+
+/* Pairs of the longest unit. */
+HOST_DEVICE uint32_t forward_schedule_longest(const struct forward_schedule *s) {
+  return s->tile_pairs / s->segments + (s->tile_pairs % s->segments != 0);
 }
 
 HOST_DEVICE struct forward_unit forward_schedule_unit(const struct forward_schedule *s,

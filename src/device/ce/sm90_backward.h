@@ -12,6 +12,7 @@
 #include "device/ce/sm90_backward_load.h"
 #include "device/ce/sm90_backward_make.h"
 #include "device/ce/sm90_backward_store.h"
+#include "device/ce/sm90_backward_team.h"
 
 /* A warpgroup. */
 DEV void consume(const struct backward_args *args, struct shared s, uint32_t index, uint32_t rank) {
@@ -26,6 +27,12 @@ DEV void consume(const struct backward_args *args, struct shared s, uint32_t ind
   struct rings at = {{0, 0}, {0, 0}, {0, 0}};
   for (;;) {
     const uint32_t next = inbox_read(s, in);
+    if (next & BACKWARD_TEAM_TILE) {
+      team_tile(args, &c, next);
+      if (c.thread == 0) inbox_done(s, in);
+      in = inbox_next(in);
+      continue;
+    }
     if (next >= args->end) return;
     const struct backward_tile t = backward_tile(&args->schedule, next);
     if (t.kind == BACKWARD_PREPARE)

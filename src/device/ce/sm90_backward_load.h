@@ -77,6 +77,10 @@ DEV void produce(const struct backward_args *args, struct shared s, uint32_t ran
     const uint32_t index = inbox_read(s, in);
     inbox_done(s, in);
     in = inbox_next(in);
+    if (index & BACKWARD_TEAM_TILE) {
+      if (rank == 0) mbarrier_arrive(s.want);
+      continue;
+    }
     if (index >= args->end) return;
     const struct backward_tile t = backward_tile(&args->schedule, index);
     if (t.kind == BACKWARD_PREPARE) {

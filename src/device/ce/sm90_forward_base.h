@@ -21,6 +21,7 @@ enum {
   ACCUMULATORS = FORWARD_TILE_COLS / 2, /* a thread and block */
   BLOCK_BYTES = 64 * 128,
   PARTIALS_AT_ONCE = 8, /* partials whose loads are in flight together while merging */
+  PACE_CODE = 2,        /* of a wait for other clusters */
   WAIT_CODE = 1,        /* of a wait for the workspace, in the word of errors */
   EXCHANGE_WARPS = 9,   /* of a CTA that take part in a team's exchange: this one and consumers' */
   ANNOUNCER = 1,        /* warp of the producer's warpgroup */
@@ -33,8 +34,8 @@ enum {
  * with less than the consumers wait for given away by the producer, they would wait for ever.
  * Literals, which the instruction wants. */
 #define LAUNCH_REGISTERS   168
-#define PRODUCER_REGISTERS 24
-#define CONSUMER_REGISTERS 240
+#define PRODUCER_REGISTERS 40
+#define CONSUMER_REGISTERS 232
 static_assert(PRODUCER_REGISTERS + 2 * CONSUMER_REGISTERS <= 3 * LAUNCH_REGISTERS,
               "setmaxnreg would never return");
 

@@ -23,18 +23,63 @@ DEV struct forward_ring load_stage(const struct forward_args *args, struct forwa
   return ring_next(ring);
 }
 
+/* A lap is pace_steps of a tile, or what is left of it. All clusters have the same number of laps
+ * in each of their units, those that a shorter unit lacks included, and the n-th lap of a cluster
+ * begins when all have begun n - 1. The cluster that is furthest behind never waits here, and a lap
+ * holds the stages that its consumers need to end the unit before, so no wait goes in a circle. */
+struct pace {
+  uint32_t laps; /* begun */
+  uint32_t clusters;
+};
+
+DEV uint32_t laps_of_tile(const struct forward_args *args) {
+  return (args->depth_steps - 1) / args->pace_steps + 1;
+}
+
+DEV struct gmem started_word(const struct forward_args *args) {
+  return gmem_add(args->control, (4 * FORWARD_GROUP_TILES_MAX + 2) * 4);
+}
+
+DEV struct pace begin_laps(const struct forward_args *args, struct pace pace, uint32_t count) {
+  struct wait_limit limit;
+  limit.error = args->errors;
+  limit.timeout_ns = args->timeout_ns;
+  pace_u32_ge(gpu, started_word(args), pace.laps * pace.clusters, limit, PACE_CODE);
+  red_add_u32(relaxed, gpu, started_word(args), count);
+  pace.laps += count;
+  return pace;
+}
+
 /* One thread. Fills stages as they become free, unit after unit. */
 DEV void produce(const struct forward_args *args, struct forward_shared shared, uint32_t rank,
                  uint32_t cluster, uint32_t clusters) {
-  const uint32_t count = forward_schedule_count(&args->schedule);
+  const uint32_t count = forward_schedule_count(&args->schedule), steps = args->depth_steps;
+  const uint32_t paced = args->pace_steps != 0 && rank == 0;
   struct forward_ring ring = {0, 0};
+  struct pace pace = {0, clusters};
   for (uint32_t index = cluster; index < count; index += clusters) {
     const struct forward_unit unit = forward_schedule_unit(&args->schedule, index);
     const uint32_t token = unit.token_tile * FORWARD_TILE_TOKENS + rank * FORWARD_HALF_TOKENS;
-    for (uint32_t pair = unit.first_pair; pair < unit.first_pair + unit.pairs; pair++)
-      for (uint32_t step = 0; step < args->depth_steps; step++)
-        ring = load_stage(args, shared, rank, ring, step, token, tile_row(pair, rank));
+    for (uint32_t pair = unit.first_pair; pair < unit.first_pair + unit.pairs; pair++) {
+      uint32_t lap = 0;
+      for (uint32_t step = 0; step < steps; step++) {
+        if (paced && step == lap) {
+          pace = begin_laps(args, pace, 1);
+          lap += args->pace_steps;
+        }
+        ring = load_stage(args, shared, rank, ring, pair % 2 ? steps - 1 - step : step, token,
+                          tile_row(pair, rank));
+      }
+    }
+    if (paced && unit.pairs < forward_schedule_longest(&args->schedule))
+      pace =
+          begin_laps(args, pace,
+                     (forward_schedule_longest(&args->schedule) - unit.pairs) * laps_of_tile(args));
   }
+  /* Others may have one unit more: nobody waits for a cluster that has none. */
+  if (paced)
+    red_add_u32(relaxed, gpu, started_word(args),
+                forward_schedule_longest(&args->schedule) * laps_of_tile(args));
   /* Consumers open a tile before they know whether there is one. */
   for (uint32_t step = 0; step < FORWARD_LEAD; step++)
     ring = load_stage(args, shared, rank, ring, step, 0, 0);
