@@ -68,6 +68,9 @@ weft_status weft_comm_reset(weft_comm *comm) {
    * memory, once all ranks have met; and none may start before every rank has put its own in order.
    */
   WEFT__TRY(weft__gpu_rank_wait(comm->gpu_rank));
+  /* What kernels found is told now, to be cleared with the rest. */
+  for (weft__watch *watch = comm->watches; watch != NULL; watch = watch->next)
+    if (watch->ask != NULL) watch->ask(watch->user);
   WEFT__TRY(comm->transport->reset(comm));
   if (comm->gpu_rank == NULL) return WEFT_OK;
   weft_status status = WEFT_OK;

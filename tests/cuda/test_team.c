@@ -199,6 +199,13 @@ static void test_errors(void **state) {
   expect_error(t.comm[3], WEFT_ERR_MISMATCH, 0, 1, "rank 0 and rank 1");
   assert_int_equal(forward(&t, 1, 700), WEFT_ERR_MISMATCH);
   reset(&t);
+  /* Bad targets that another rank's kernel found before a reset are not told after it. */
+  ((weft__sm90_ce *)t.plan[3]->state)->host_errors->bad_targets = 5;
+  reset(&t);
+  expect_error(t.comm[3], WEFT_OK, 0, -1, "");
+  ((weft__sm90_ce *)t.plan[3]->state)->host_errors->bad_targets = 7;
+  expect_error(t.comm[3], WEFT_ERR_TARGET, 3, -1, "targets are outside");
+  reset(&t);
   assert_int_equal(weft_comm_abort(t.comm[1]), WEFT_OK);
   for (int r = 0; r < RANKS; r++)
     assert_int_equal(peer_error_kind(*t.comm[r]->gpu_word), PEER_ERROR_ABORTED);
