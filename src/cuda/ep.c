@@ -273,7 +273,7 @@ static weft_status run(weft_ep_plan *plan, const struct cuda_kernel *kernel, uns
                                        .threads = threads,
                                        .cluster = 1,
                                        .shared_bytes = shared_bytes,
-                                       .cooperative = 1,
+
                                        .stream = stream};
     status = weft__cuda_launch(kernel, &launch, args);
     const weft_status ended = weft__cuda_chain_end(own_rank(plan), stream);

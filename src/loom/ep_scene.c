@@ -101,8 +101,8 @@ static void make_set(const struct ep_scene *s, uint32_t rank, struct ep_scene_se
   e->row_gradient = loom_alloc(rank, rows * 4);
   e->out = loom_alloc(rank, EP_SCENE_TOKENS_MAX * h * 2);
   e->weight_gradient = loom_alloc(rank, slots * 4);
-  e->expert = loom_alloc(rank, slots * 4);
-  e->row = loom_alloc(rank, slots * 4);
+  e->expert = zeroed(rank, slots * 4);
+  e->row = zeroed(rank, slots * 4);
   e->kept_counts = zeroed(rank, pairs);
   e->kept_offsets = zeroed(rank, pairs);
   e->routing = zeroed(rank, 4);

@@ -14,6 +14,7 @@
 #include "graph.h"
 
 enum { ON, OFF, WIDE }; /* weft_ep_fence */
+enum { HOLD_COPIES = 12, HOLD_BYTES = 256 << 20 };
 enum { RANKS_MAX = 16, MODES = 3, PHASES = 2, ITERATIONS = 40, ROUNDS_MAX = 15 };
 
 static const char *const phases[] = {"dispatch", "combine"};
@@ -42,6 +43,19 @@ static FILE *json;
 static int results;
 static struct rank ranks[RANKS_MAX];
 static int rounds = 9;
+static cuda_stream hold_stream;
+static cuda_event hold_end;
+static cuda_address hold_from, hold_to;
+
+static int ascending(const void *a, const void *b) {
+  const double left = *(const double *)a, right = *(const double *)b;
+  return (left > right) - (left < right);
+}
+
+static double median(double *of, int count) {
+  qsort(of, (size_t)count, sizeof *of, ascending);
+  return of[count / 2];
+}
 
 static uint64_t next(uint64_t *state) {
   uint64_t z = *state += 0x9e3779b97f4a7c15ull;
@@ -202,9 +216,20 @@ static void close_shape(const struct shape *s) {
     gpu_require_status(weft_comm_destroy(ranks[i].comm), "comm");
 }
 
+/* Keeps the GPU busy while the host enqueues the graphs of all ranks, so that they start at once.
+ */
+static void hold(const struct shape *s) {
+  for (int n = 0; n < HOLD_COPIES; n++)
+    gpu_require(driver->cuMemcpyAsync(hold_to, hold_from, HOLD_BYTES, hold_stream), "hold");
+  gpu_require(driver->cuEventRecord(hold_end, hold_stream), "record");
+  for (int64_t i = 0; i < s->ranks; i++)
+    gpu_require(driver->cuStreamWaitEvent(ranks[i].stream, hold_end, 0), "wait");
+}
+
 /* Microseconds of a call, of the slowest rank. */
 static double replay(const struct shape *s, int mode, int phase) {
   double slowest = 0;
+  hold(s);
   for (int64_t i = 0; i < s->ranks; i++) {
     gpu_require(driver->cuEventRecord(ranks[i].start, ranks[i].stream), "record");
     gpu_graph_launch(ranks[i].graph[mode][phase], ranks[i].stream);
@@ -217,6 +242,35 @@ static double replay(const struct shape *s, int mode, int phase) {
     if (ms > slowest) slowest = ms;
   }
   return 1e3 * slowest / ITERATIONS;
+}
+
+/* A call without tokens: what is left is launching and meeting. */
+static void run_empty(const struct shape *s) {
+  for (int phase = 0; phase < PHASES; phase++) {
+    struct gpu_graph kept[RANKS_MAX];
+    struct shape none = *s;
+    double us[ROUNDS_MAX];
+    none.tokens = 0;
+    for (int64_t i = 0; i < s->ranks; i++) {
+      kept[i] = ranks[i].graph[ON][phase];
+      gpu_require_status(issue(&none, &ranks[i], ON, 0, ranks[i].stream), "empty dispatch");
+    }
+    gpu_require(driver->cuCtxSynchronize(), "empty dispatch");
+    for (int64_t i = 0; i < s->ranks; i++) {
+      gpu_graph_begin(ranks[i].stream);
+      for (int n = 0; n < ITERATIONS; n++)
+        gpu_require_status(issue(&none, &ranks[i], ON, phase, ranks[i].stream), "capture");
+      ranks[i].graph[ON][phase] = gpu_graph_end(ranks[i].stream);
+    }
+    for (int n = 0; n < 5; n++)
+      us[n] = replay(s, ON, phase);
+    printf("%5d %2lld      no tokens   %-8s %8.2f\n", 0, (long long)s->ranks, phases[phase],
+           median(us, 5));
+    for (int64_t i = 0; i < s->ranks; i++) {
+      gpu_graph_free(ranks[i].graph[ON][phase]);
+      ranks[i].graph[ON][phase] = kept[i];
+    }
+  }
 }
 
 /* Microseconds of a plain copy that reads and writes `bytes` in all: of four pairs of buffers in
@@ -248,18 +302,24 @@ static double copy(size_t bytes) {
   return 1e3 * ms / ITERATIONS;
 }
 
-static int ascending(const void *a, const void *b) {
-  const double left = *(const double *)a, right = *(const double *)b;
-  return (left > right) - (left < right);
-}
-
-static double median(double *of, int count) {
-  qsort(of, (size_t)count, sizeof *of, ascending);
-  return of[count / 2];
+/* Where the time goes that is not the copy's: a rank's waits, a call, for itself (its other CTAs)
+ * and for the peers that it waited for longest. */
+static void print_waits(const struct shape *s, int calls) {
+  for (int64_t r = 0; r < s->ranks; r += s->ranks - 1) {
+    double wait_ms[RANKS_MAX] = {0}, most = 0;
+    weft_ep_stats stats = WEFT_EP_STATS_INIT;
+    stats.wait_ms = wait_ms;
+    gpu_require_status(weft_ep_stats_get(ranks[r].plan[ON], &stats, 1), "stats");
+    for (int64_t p = 0; p < s->ranks; p++)
+      if (p != r && wait_ms[p] > most) most = wait_ms[p];
+    printf("#   waits of rank %lld, us a call: itself %.2f, a peer %.2f\n", (long long)r,
+           1e3 * wait_ms[r] / calls, 1e3 * most / calls);
+  }
 }
 
 static void run_shape(const struct shape *s, int fp8, int strategies_run) {
   open_shape(s, fp8);
+  run_empty(s);
   for (int strategy = 0; strategy < strategies_run; strategy++) {
     set_topk(s, strategy);
     for (int phase = 0; phase < PHASES; phase++) {
@@ -271,6 +331,9 @@ static void run_shape(const struct shape *s, int fp8, int strategies_run) {
         if (phase == 0) replay(s, mode, 0);
         replay(s, mode, phase);
       }
+      weft_ep_stats unused = WEFT_EP_STATS_INIT;
+      for (int64_t r = 0; r < s->ranks; r++)
+        gpu_require_status(weft_ep_stats_get(ranks[r].plan[ON], &unused, 1), "stats");
       for (int n = 0; n < rounds; n++) {
         copies[n] = copy(bytes);
         for (int m = 0; m < MODES; m++) {
@@ -305,6 +368,7 @@ static void run_shape(const struct shape *s, int fp8, int strategies_run) {
             (long long)s->experts, (long long)s->topk, fp8 ? "fp8" : "bf16", strategies[strategy],
             phases[phase], at[ON], at[OFF], at[WIDE], over[ON], over[WIDE], over[MODES], plain,
             at[ON] / plain, goal, at[ON] <= goal ? "true" : "false");
+      print_waits(s, rounds * ITERATIONS);
       fflush(stdout);
     }
   }
@@ -354,6 +418,10 @@ int main(int count, char **arguments) {
     printf("skipped: %s is not of compute capability 9.0\n", info.name);
     return GPU_SKIPPED;
   }
+  hold_from = gpu_allocate(HOLD_BYTES);
+  hold_to = gpu_allocate(HOLD_BYTES);
+  gpu_require(driver->cuStreamCreate(&hold_stream, GPU_NON_BLOCKING), "stream");
+  gpu_require(driver->cuEventCreate(&hold_end, 0), "event");
   if (file != NULL) {
     json = fopen(file, "w");
     if (json == NULL) return usage();

@@ -142,10 +142,11 @@ struct ep_combine_args {
 /* Shared memory, offsets. The ring stands first. */
 struct ep_dispatch_shared {
   uint32_t full, empty;  /* mbarriers [stages] */
+  uint32_t offers;       /* u64 [3][ranks]: what the peers have offered */
   uint32_t before, rest; /* u32 [experts]: rows of tokens before the CTA's, and of the others */
-  uint32_t ids;          /* i32 [EP_BATCH] */
+  uint32_t ids, rows;    /* i32 [EP_BATCH]: expert and row of the CTA's first slots */
   uint32_t sums;         /* u32 [EP_WARPS_MAX] */
-  uint32_t part;         /* u32 [ranks] */
+  uint32_t part, in;     /* u32 [ranks] */
   uint32_t alive;        /* u32 */
   uint32_t bytes;
 };
@@ -155,12 +156,15 @@ HOST_DEVICE struct ep_dispatch_shared ep_dispatch_shared(uint32_t ranks, uint32_
   struct ep_dispatch_shared s;
   s.full = stages * stage_bytes;
   s.empty = s.full + stages * 8;
-  s.before = s.empty + stages * 8;
+  s.offers = s.empty + stages * 8;
+  s.before = s.offers + 3 * ranks * 8;
   s.rest = s.before + experts * 4;
   s.ids = s.rest + experts * 4;
-  s.sums = s.ids + EP_BATCH * 4;
+  s.rows = s.ids + EP_BATCH * 4;
+  s.sums = s.rows + EP_BATCH * 4;
   s.part = s.sums + EP_WARPS_MAX * 4;
-  s.alive = s.part + ranks * 4;
+  s.in = s.part + ranks * 4;
+  s.alive = s.in + ranks * 4;
   s.bytes = s.alive + 16;
   return s;
 }
@@ -168,9 +172,10 @@ HOST_DEVICE struct ep_dispatch_shared ep_dispatch_shared(uint32_t ranks, uint32_
 struct ep_combine_shared {
   uint32_t stage_bytes;
   uint32_t full, empty; /* mbarriers [stages] */
+  uint32_t offers;      /* u64 [2][ranks] */
   uint32_t weights;     /* f32 [stages][K] */
   uint32_t present;     /* u32 [stages]: rows of the stage */
-  uint32_t part;        /* u32 [ranks] */
+  uint32_t part, in;    /* u32 [ranks] */
   uint32_t alive;
   uint32_t bytes;
 };
@@ -181,10 +186,12 @@ HOST_DEVICE struct ep_combine_shared ep_combine_shared(uint32_t ranks, uint32_t 
   s.stage_bytes = topk * piece_bytes;
   s.full = stages * s.stage_bytes;
   s.empty = s.full + stages * 8;
-  s.weights = s.empty + stages * 8;
+  s.offers = s.empty + stages * 8;
+  s.weights = s.offers + 2 * ranks * 8;
   s.present = s.weights + stages * topk * 4;
   s.part = s.present + stages * 4;
-  s.alive = s.part + ranks * 4;
+  s.in = s.part + ranks * 4;
+  s.alive = s.in + ranks * 4;
   s.bytes = s.alive + 16;
   return s;
 }

@@ -81,7 +81,8 @@ DEV void ep_store_scales(const struct ep_dispatch_args *a, const uint32_t scale[
 }
 
 /* A warp: one segment of a token's row. */
-DEV void ep_cast_segment(const struct ep_dispatch_args *a, uint32_t token, uint32_t segment) {
+DEV void ep_cast_segment(const struct ep_dispatch_args *a, const struct ep_part *p, uint32_t token,
+                         uint32_t segment) {
   const uint32_t lane = lane_index();
   const uint32_t first = segment * EP_SEGMENT_CHANNELS + lane * EP_LANE_CHANNELS;
   const struct gmem x = gmem_add(a->x, token * a->x_stride + (uint64_t)first * 2);
@@ -92,10 +93,10 @@ DEV void ep_cast_segment(const struct ep_dispatch_args *a, uint32_t token, uint3
     if (first + i * EP_STEP_CHANNELS < a->hidden)
       v[i] = ld_global_u32x4(gmem_add(x, i * EP_STEP_CHANNELS * 2));
   }
-  const struct ep_target to = ep_target(a, token, lane);
+  const struct ep_target to = ep_target(a, p, token, lane);
   struct gmem scales = {0};
-  if (to.x.a != 0) scales = ep_offered(&a->team, to.rank, 1);
-  if (segment == 0) ep_send_weight(a, &to, token, lane);
+  if (to.x.a != 0) scales = ep_offered(&a->team, ep_known_of(p), to.rank, 1);
+  if (segment == 0) ep_send_weight(a, p, &to, token, lane);
   uint32_t scale[EP_STEPS];
   struct u32x2 codes[EP_STEPS];
   UNROLL for (uint32_t i = 0; i < EP_STEPS; i++) {
@@ -120,7 +121,7 @@ DEV void ep_cast_rows(const struct ep_dispatch_args *a, const struct ep_part *p)
   const uint32_t segments = (a->hidden + EP_SEGMENT_CHANNELS - 1) / EP_SEGMENT_CHANNELS;
   const uint32_t items = (p->last - p->first) * segments;
   for (uint32_t i = warp_index(); i < items; i += thread_count() / 32)
-    ep_cast_segment(a, p->first + i / segments, i % segments);
+    ep_cast_segment(a, p, p->first + i / segments, i % segments);
 }
 
 /* The whole kernel. */
@@ -129,11 +130,9 @@ DEV void ep_dispatch_fp8(const struct ep_dispatch_args *a) {
   struct ep_part p = ep_part_make(a);
   const struct ep_team *const t = &a->team;
   if (!ep_begin(t, &p.epoch)) return;
-  if (thread_index() == 0) st_shared_u32(ep_shared(p.at.alive, 0), 1);
-  if (t->halves & EP_SEND) ep_send(a, &p);
-  if (t->halves & EP_RECEIVE && ep_enter(a, &p)) {
+  if (ep_prepare(a, &p)) {
     ep_cast_rows(a, &p);
-    ep_tell_done(t);
+    ep_tell_done(t, ep_known_of(&p));
     if (cta_index() == 0) ep_receive_all(a, &p, a->hidden);
   }
   if (thread_index() == 0) ep_end(t, p.epoch);

@@ -49,11 +49,11 @@ DEV void pull_announce(const struct ep_combine_args *a, const struct ep_pull *p)
   }
 }
 
-/* CTA 0, all threads: meets the peers and opens the gate. `part` says to whom y was shown. */
+/* With masking, all threads of CTA 0: meets the peers and opens the gate. `part` says to whom y was
+ * shown. */
 DEV void pull_agree(const struct ep_combine_args *a, const struct ep_pull *p) {
   const struct ep_team *const t = &a->team;
   const uint32_t descriptor = ep_own_descriptor(t, 0);
-  uint32_t good = 1;
   for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count()) {
     const uint32_t expected = ep_expected(t, r);
     uint32_t in = expected;
@@ -62,86 +62,115 @@ DEV void pull_agree(const struct ep_combine_args *a, const struct ep_pull *p) {
       ep_leave_out(t, r, PEER_PHASE_EP_READY);
       in = 0;
     }
-    good &= in | t->masking;
     ep_set_state(t, r, in);
     st_shared_u32(pull_word(p->at.part, r), expected);
   }
-  if (!good) st_shared_order_u32(relaxed, cta, pull_word(p->at.alive, 0), 0);
   bar_sync(0, thread_count());
-  if (thread_index() == 0 && ld_shared_order_u32(relaxed, cta, pull_word(p->at.alive, 0)))
-    ep_open_gate(t, p->epoch);
+  if (thread_index() == 0) ep_open_gate(t, p->epoch);
+}
+
+DEV struct ep_known pull_known(const struct ep_pull *p) {
+  struct ep_known k;
+  k.in = pull_word(p->at.in, 0);
+  k.offers = pull_word(p->at.offers, 0);
+  return k;
 }
 
 /* All threads. 1: the rows are there. */
 DEV uint32_t pull_enter(const struct ep_combine_args *a, const struct ep_pull *p) {
   const struct ep_team *const t = &a->team;
-  if (cta_index() == 0) pull_agree(a, p);
-  if (thread_index() == 0) {
-    st_shared_u32(pull_word(p->at.alive, 0), ep_pass_gate(t, p->epoch));
+  const uint32_t descriptor = ep_own_descriptor(t, 0);
+  if (t->masking) {
+    if (cta_index() == 0) pull_agree(a, p);
+    if (thread_index() == 0) st_shared_u32(pull_word(p->at.alive, 0), ep_pass_gate(t, p->epoch));
+    bar_sync(0, thread_count());
+    if (!ld_shared_u32(pull_word(p->at.alive, 0))) return 0;
+  }
+  for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count()) {
+    const uint32_t in =
+        t->masking ? ep_state(t, r) : ep_meet(t, p->epoch, descriptor, r, PEER_PHASE_EP_READY);
+    ep_learn(t, pull_known(p), r, in, 2);
     /* What the peers' kernels have stored to y -> our bulk loads (hazard A). */
     if (t->fence == EP_FENCE_ON) fence_proxy_async_global(ep_combine_ready);
   }
   bar_sync(0, thread_count());
-  return ld_shared_u32(pull_word(p->at.alive, 0));
+  return t->masking || ep_all_take_part(t, pull_known(p));
 }
 
 /* ---- Loading ---- */
 
-/* What comes back to a slot. */
-struct pull_source {
-  struct gmem y; /* the row; 0: the slot is skipped */
-  float weight, gradient;
+/* What the handle says of a slot: the row that comes back to it, and its weight. */
+struct pull_slot {
+  int32_t expert; /* −1: none */
+  uint32_t row;   /* ~0: none */
+  float weight;
 };
 
 /* A lane a slot. */
-DEV struct pull_source pull_source(const struct ep_combine_args *a, uint32_t token, uint32_t lane) {
-  const struct ep_team *const t = &a->team;
-  struct pull_source s = {{0}, 1.0f, 0.0f};
-  if (lane >= t->topk) return s;
-  const uint64_t slot = ((uint64_t)token * t->topk + lane) * 4;
-  const int32_t expert = (int32_t)ld_global_u32(gmem_add(a->expert, slot));
-  const uint32_t row = ld_global_u32(gmem_add(a->row, slot));
+DEV struct pull_slot pull_slot(const struct ep_combine_args *a, uint32_t token, uint32_t lane) {
+  struct pull_slot s = {-1, ~0u, 1.0f};
+  if (lane >= a->team.topk) return s;
+  const uint64_t slot = ((uint64_t)token * a->team.topk + lane) * 4;
+  s.expert = (int32_t)ld_global_u32(gmem_add(a->expert, slot));
+  s.row = ld_global_u32(gmem_add(a->row, slot));
   if (a->weights.a != 0) s.weight = ld_global_f32(gmem_add(a->weights, slot));
-  if (expert < 0 || row == ~0u) return s;
-  const uint32_t rank = (uint32_t)expert / t->experts_local;
-  if (!ep_takes_part(t, rank)) return s;
-  s.y = gmem_add(ep_offered(t, rank, 0), (uint64_t)row * a->row_bytes);
-  if (a->weight_gradient.a != 0) {
-    const struct gmem values = ep_offered(t, rank, 1);
-    if (values.a != 0) s.gradient = ld_global_f32(gmem_add(values, (uint64_t)row * 4));
-  }
   return s;
 }
 
-/* A warp: the rows of each unit into the ring, one behind the other. */
-DEV void pull_load(const struct ep_combine_args *a, const struct ep_pull *p) {
+/* Where the row is; 0: the slot is skipped. */
+DEV struct gmem pull_source(const struct ep_combine_args *a, const struct ep_pull *p,
+                            const struct pull_slot *s, uint32_t *rank) {
+  struct gmem y = {0};
+  if (s->expert < 0 || s->row == ~0u) return y;
+  *rank = (uint32_t)s->expert / a->team.experts_local;
+  if (!ep_takes_part(pull_known(p), *rank)) return y;
+  return gmem_add(ep_offered(&a->team, pull_known(p), *rank, 0), (uint64_t)s->row * a->row_bytes);
+}
+
+/* A lane a slot: the value that came with its row. */
+DEV void pull_gradient(const struct ep_combine_args *a, const struct ep_pull *p,
+                       const struct pull_slot *s, struct gmem y, uint32_t rank, uint32_t token,
+                       uint32_t lane) {
+  float value = 0.0f;
+  if (lane >= a->team.topk) return;
+  if (y.a != 0) {
+    const struct gmem values = ep_offered(&a->team, pull_known(p), rank, 1);
+    if (values.a != 0) value = ld_global_f32(gmem_add(values, (uint64_t)s->row * 4));
+  }
+  st_global_f32(gmem_add(a->weight_gradient, ((uint64_t)token * a->team.topk + lane) * 4), value);
+}
+
+/* A warp: the rows of each unit into the ring, one behind the other. `next` is the first token's
+ * slot. */
+DEV void pull_load(const struct ep_combine_args *a, const struct ep_pull *p,
+                   struct pull_slot next) {
   const uint32_t lane = lane_index(), topk = a->team.topk, pieces = a->pieces.count;
   uint32_t stage = 0, parity = 1; /* a fresh barrier counts as one whose odd phase has completed */
-  struct pull_source source = {{0}, 0, 0}, next = {{0}, 0, 0};
-  if (p->first < p->last) next = pull_source(a, p->first / pieces, lane);
+  struct pull_slot slot = next;
+  struct gmem y = {0};
   for (uint32_t unit = p->first; unit < p->last; unit++) {
     const uint32_t token = unit / pieces, piece = unit % pieces;
-    if (unit == p->first || piece == 0) source = next;
+    if (unit == p->first || piece == 0) {
+      uint32_t rank = 0;
+      slot = next;
+      y = pull_source(a, p, &slot, &rank);
+      if (piece == 0 && a->weight_gradient.a != 0) pull_gradient(a, p, &slot, y, rank, token, lane);
+      if ((token + 1) * pieces < p->last) next = pull_slot(a, token + 1, lane);
+    }
     const uint32_t bytes = ep_piece_bytes(a->row_bytes, a->pieces, piece);
-    const uint32_t rows = warp_ballot(source.y.a != 0);
+    const uint32_t rows = warp_ballot(y.a != 0);
     const uint32_t index = popc(rows & ((1u << lane) - 1));
     const struct smem full = pull_barrier(p->at.full, stage);
     mbarrier_wait(pull_barrier(p->at.empty, stage), parity);
-    if (source.y.a != 0)
-      st_shared_f32(pull_word(p->at.weights, stage * topk + index), source.weight);
+    if (y.a != 0) st_shared_f32(pull_word(p->at.weights, stage * topk + index), slot.weight);
     if (lane == 0) st_shared_u32(pull_word(p->at.present, stage), popc(rows));
     warp_sync();
     if (lane == 0) mbarrier_arrive_expect_tx(full, popc(rows) * bytes);
-    if (source.y.a != 0) {
+    if (y.a != 0) {
       if (a->team.fence == EP_FENCE_WIDE) fence_proxy_async(ep_combine_wide);
       bulk_load(smem_add(pull_stage(p, stage), index * a->pieces.bytes),
-                gmem_add(source.y, (uint64_t)piece * a->pieces.bytes), bytes, full);
+                gmem_add(y, (uint64_t)piece * a->pieces.bytes), bytes, full);
     }
-    if (piece == 0 && lane < topk && a->weight_gradient.a != 0)
-      st_global_f32(gmem_add(a->weight_gradient, ((uint64_t)token * topk + lane) * 4),
-                    source.gradient);
-    if ((unit == p->first || piece == 0) && (token + 1) * pieces < p->last)
-      next = pull_source(a, token + 1, lane);
     if (++stage == a->stages) stage = 0, parity ^= 1;
   }
 }
@@ -221,10 +250,11 @@ DEV void pull_end(const struct ep_combine_args *a, const struct ep_pull *p) {
   const struct ep_team *const t = &a->team;
   bar_sync(0, thread_count());
   for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count())
-    if (ep_takes_part(t, r)) peer_count(peer_word(&t->view, r, t->words.done, t->view.rank), 1);
+    if (ep_takes_part(pull_known(p), r))
+      peer_count(peer_word(&t->view, r, t->words.done, t->view.rank), 1);
   if (cta_index() != 0) return;
   for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count())
-    if (ld_shared_u32(pull_word(p->at.part, r))) ep_await_done(t, p->epoch, r);
+    if (!t->masking || ld_shared_u32(pull_word(p->at.part, r))) ep_await_done(t, p->epoch, r);
   if (thread_index() == 0) st_global_u64(t->operations, ld_global_u64(t->operations) + 1);
 }
 
@@ -246,17 +276,17 @@ DEV void ep_combine(const struct ep_combine_args *a) {
   if (!ep_begin(t, &p.epoch)) return;
   if (t->halves & EP_SEND && cta_index() == 0) pull_announce(a, &p);
   if (t->halves & EP_RECEIVE) {
-    if (thread_index() == 0) {
-      st_shared_u32(pull_word(p.at.alive, 0), 1);
+    struct pull_slot first = {-1, ~0u, 1.0f};
+    if (thread_index() == 0)
       for (uint32_t s = 0; s < a->stages; s++) {
         mbarrier_init(pull_barrier(p.at.full, s), 1);
         mbarrier_init(pull_barrier(p.at.empty, s), EP_COMBINE_READERS / 32);
       }
-    }
-    bar_sync(0, thread_count());
+    if (warp_index() == 0 && p.first < p.last)
+      first = pull_slot(a, p.first / a->pieces.count, lane_index());
     if (pull_enter(a, &p)) {
       if (warp_index() == 0)
-        pull_load(a, &p);
+        pull_load(a, &p, first);
       else
         pull_read(a, &p, thread_index() - 32);
       pull_end(a, &p);

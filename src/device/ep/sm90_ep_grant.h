@@ -16,19 +16,19 @@ DEV void ep_set_part(const struct ep_part *p, uint32_t peer, uint32_t takes_part
 DEV void ep_meet_all(const struct ep_dispatch_args *a, const struct ep_part *p) {
   const struct ep_team *const t = &a->team;
   const uint32_t descriptor = ep_own_descriptor(t, !a->reuse);
-  for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count()) {
+  for (uint32_t r = thread_index(); r < t->view.ranks; r += ep_routers()) {
     uint32_t in = ep_expected(t, r);
     if (in) in = ep_meet(t, p->epoch, descriptor, r, PEER_PHASE_EP_COUNTS);
     ep_set_part(p, r, in);
   }
-  bar_sync(0, thread_count());
+  ep_routers_meet();
 }
 
 /* A count of each pair of a peer and an own expert, into shared memory [ranks][L]: `rest` is free
  * by now. A peer of which not all have come does not take part. */
 DEV void ep_take_counts(const struct ep_dispatch_args *a, const struct ep_part *p) {
   const struct ep_team *const t = &a->team;
-  for (uint32_t i = thread_index(); i < a->experts; i += thread_count()) {
+  for (uint32_t i = thread_index(); i < a->experts; i += ep_routers()) {
     const uint32_t r = i / t->experts_local;
     uint32_t count = 0;
     if (ep_part_of(p, r)) {
@@ -41,8 +41,8 @@ DEV void ep_take_counts(const struct ep_dispatch_args *a, const struct ep_part *
     }
     st_shared_u32(ep_shared(p->at.rest, i), count);
   }
-  bar_sync(0, thread_count());
-  for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count())
+  ep_routers_meet();
+  for (uint32_t r = thread_index(); r < t->view.ranks; r += ep_routers())
     if (t->masking && !ep_part_of(p, r)) ep_leave_out(t, r, PEER_PHASE_EP_COUNTS);
 }
 
@@ -52,7 +52,7 @@ DEV uint32_t ep_count_from(const struct ep_dispatch_args *a, const struct ep_par
                           : 0;
 }
 
-/* All threads: the sum of `value` over the threads before, and in *total over all. */
+/* The routers: the sum of `value` over the threads before, and in *total over all. */
 DEV uint32_t ep_scan(const struct ep_part *p, uint32_t value, uint32_t *total) {
   const uint32_t lane = lane_index(), warp = warp_index();
   uint32_t sum = value;
@@ -61,9 +61,9 @@ DEV uint32_t ep_scan(const struct ep_part *p, uint32_t value, uint32_t *total) {
     if (lane >= d) sum += below;
   }
   if (lane == 31) st_shared_u32(ep_shared(p->at.sums, warp), sum);
-  bar_sync(0, thread_count());
+  ep_routers_meet();
   uint32_t before = 0, all = 0;
-  for (uint32_t w = 0; w < thread_count() / 32; w++) {
+  for (uint32_t w = 0; w < ep_routers() / 32; w++) {
     const uint32_t of = ld_shared_u32(ep_shared(p->at.sums, w));
     if (w < warp) before += of;
     all += of;
@@ -91,11 +91,11 @@ DEV void ep_order_expert(const struct ep_dispatch_args *a, const struct ep_part 
   ep_put_i64(a->kept_offsets, local, offset);
 }
 
-/* All threads: the order of all own experts. */
+/* The routers: the order of all own experts. */
 DEV void ep_order(const struct ep_dispatch_args *a, const struct ep_part *p) {
   const uint32_t experts = a->team.experts_local;
   uint32_t base = 0;
-  for (uint32_t first = 0; first < experts; first += thread_count()) {
+  for (uint32_t first = 0; first < experts; first += ep_routers()) {
     const uint32_t local = first + thread_index();
     uint32_t rows = 0, all;
     if (local < experts && !a->packed) rows = a->slab_rows;
@@ -107,15 +107,15 @@ DEV void ep_order(const struct ep_dispatch_args *a, const struct ep_part *p) {
     const uint32_t offset = base + ep_scan(p, rows, &all);
     if (local < experts) ep_order_expert(a, p, local, offset);
     base += all;
-    if (first + thread_count() < experts) bar_sync(0, thread_count()); /* the sums have been read */
+    if (first + ep_routers() < experts) ep_routers_meet(); /* the sums have been read */
   }
   if (thread_index() == 0) ep_put_i64(a->kept_offsets, experts, base);
 }
 
-/* All threads: what the caller asked for, from the handle. */
+/* The routers: what the caller asked for, from the handle. */
 DEV void ep_give_counts(const struct ep_dispatch_args *a) {
   const uint32_t experts = a->team.experts_local, ranks = a->team.view.ranks;
-  for (uint32_t l = thread_index(); l <= experts; l += thread_count()) {
+  for (uint32_t l = thread_index(); l <= experts; l += ep_routers()) {
     ep_put_i64(a->offsets, l, (uint32_t)ld_global_u64(gmem_add(a->kept_offsets, (uint64_t)l * 8)));
     if (l == experts) break;
     uint32_t sum = 0;
@@ -139,8 +139,18 @@ DEV void ep_offer_arrays(const struct ep_dispatch_args *a, uint32_t peer) {
   st_global_u64(gmem_add(offer, 16), a->recv_weights.a);
 }
 
-/* CTA 0, all threads: from hellos to the open gate. Afterwards `part` says who was given a permit,
- * and the states who takes part. */
+/* One thread a peer: the peer has said where this rank's rows begin. Other CTAs than the first wait
+ * for what their own first CTA and the peers' have to wait for before, so they are patient: it is
+ * the first that names who is missing. */
+DEV uint32_t ep_await_grant(const struct ep_team *t, uint32_t epoch, uint32_t peer) {
+  struct wait_limit limit = ep_limit(t, peer);
+  if (cta_index() != 0) limit.timeout_ns *= EP_GATE_PATIENCE;
+  return wait_u32_ge(sys, peer_word(&t->view, t->view.rank, t->words.grant, peer), epoch + 1, limit,
+                     ep_late(PEER_PHASE_EP_ROWS, peer));
+}
+
+/* The routers of CTA 0: from hellos to the grants for the peers. Afterwards `part` says who was
+ * given one. */
 DEV void ep_agree(const struct ep_dispatch_args *a, const struct ep_part *p) {
   const struct ep_team *const t = &a->team;
   ep_meet_all(a, p);
@@ -148,34 +158,34 @@ DEV void ep_agree(const struct ep_dispatch_args *a, const struct ep_part *p) {
     ep_take_counts(a, p);
     ep_order(a, p);
   }
-  for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count())
+  for (uint32_t r = thread_index(); r < t->view.ranks; r += ep_routers())
     if (ep_part_of(p, r)) {
       ep_offer_arrays(a, r);
       ep_give_permit(t, p->epoch, r);
     }
-  bar_sync(0, thread_count());
-  for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count())
+  ep_routers_meet();
+  for (uint32_t r = thread_index(); r < t->view.ranks; r += ep_routers())
     if (ep_part_of(p, r)) {
       /* The offers and first rows of all threads, and what earlier kernels of this rank did with
        * the arrays. */
       peer_set(peer_word(&t->view, r, t->words.grant, t->view.rank), p->epoch + 1);
     }
-  uint32_t good = 1;
-  for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count()) {
+}
+
+/* With masking, the routers of CTA 0: who of the peers has granted, and whose permit is claimed. */
+DEV void ep_take_grants(const struct ep_dispatch_args *a, const struct ep_part *p) {
+  const struct ep_team *const t = &a->team;
+  for (uint32_t r = thread_index(); r < t->view.ranks; r += ep_routers()) {
     uint32_t in = ep_part_of(p, r);
     if (in) {
-      in = wait_u32_ge(sys, peer_word(&t->view, t->view.rank, t->words.grant, r), p->epoch + 1,
-                       ep_limit(t, r), ep_late(PEER_PHASE_EP_ROWS, r));
+      in = ep_await_grant(t, p->epoch, r);
       if (in) in = ep_claim_permit(t, p->epoch, r);
       if (!in) ep_leave_out(t, r, PEER_PHASE_EP_ROWS);
     }
-    good &= in | t->masking;
     ep_set_state(t, r, in);
   }
-  if (!good) st_shared_order_u32(relaxed, cta, ep_shared(p->at.alive, 0), 0);
-  bar_sync(0, thread_count());
-  if (thread_index() == 0 && ld_shared_order_u32(relaxed, cta, ep_shared(p->at.alive, 0)))
-    ep_open_gate(t, p->epoch);
+  ep_routers_meet();
+  if (thread_index() == 0) ep_open_gate(t, p->epoch);
 }
 
 #endif

@@ -1,8 +1,10 @@
 /* How the ranks of an operation meet, for dispatch and combine: the epoch of the slot, hellos,
- * masks, and the gate by which a rank's CTAs learn who takes part. Knows device/comm/team.h and the
+ * masks, and how a rank's CTAs learn who takes part. Knows device/comm/team.h and the
  * words of ep.h, not what is sent.
  *
- * CTA 0 of each rank meets the peers, a thread each, and opens the gate; all CTAs wait at the gate.
+ * Without masking each CTA waits for the peers by itself, a thread a peer, and what it has learnt
+ * of them lies in its shared memory. With masking all CTAs of a rank must come to the same: CTA 0
+ * meets the peers and opens a gate, at which the others wait.
  *
  * With masking a rank that does not come in time is left out from then on, and never a rank that is
  * in the middle of writing or reading memory of this one: before a rank touches a peer's memory, it
@@ -118,11 +120,11 @@ DEV void ep_add_wait(const struct ep_team *t, uint32_t peer, uint64_t since) {
  * not take part, or the team has an error. */
 DEV uint32_t ep_meet(const struct ep_team *t, uint32_t epoch, uint32_t descriptor, uint32_t peer,
                      enum peer_phase phase) {
-  const uint64_t since = globaltimer();
+  const uint64_t since = cta_index() == 0 ? globaltimer() : 0;
   const struct gmem word = ep_own(t, t->words.hello + (uint64_t)peer * 8);
   const uint32_t came =
       wait_u64_ge(sys, word, (uint64_t)(epoch + 1) << 32, ep_limit(t, peer), ep_late(phase, peer));
-  ep_add_wait(t, peer, since);
+  if (cta_index() == 0) ep_add_wait(t, peer, since);
   if (!came) {
     ep_leave_out(t, peer, phase);
     return 0;
@@ -171,7 +173,8 @@ DEV struct wait_limit ep_gate_limit(const struct ep_team *t) {
   wait_u32_ge(gpu, (t)->gate, (epoch) + 1, ep_gate_limit(t),                                       \
               peer_error(PEER_ERROR_LOCAL, PEER_PHASE_EP_READY, (t)->view.rank))
 
-DEV uint32_t ep_takes_part(const struct ep_team *t, uint32_t peer) {
+/* Of a CTA that has passed the gate. */
+DEV uint32_t ep_state(const struct ep_team *t, uint32_t peer) {
   return ld_global_u32(gmem_add(t->state, (uint64_t)peer * 4));
 }
 
@@ -187,9 +190,37 @@ DEV struct gmem ep_offer_to(const struct ep_team *t, uint32_t peer) {
   return peer_at(&t->view, peer, t->words.offer + (uint64_t)t->view.rank * EP_OFFER_BYTES);
 }
 
-DEV struct gmem ep_offered(const struct ep_team *t, uint32_t peer, uint32_t index) {
+/* ---- What a CTA knows of its peers, in its shared memory ---- */
+
+struct ep_known {
+  struct smem in;     /* u32 [ranks]: 1: takes part */
+  struct smem offers; /* u64 [count][ranks] */
+};
+
+/* The thread that has waited for the peer. */
+DEV void ep_learn(const struct ep_team *t, struct ep_known k, uint32_t peer, uint32_t in,
+                  uint32_t count) {
+  st_shared_u32(smem_add(k.in, peer * 4), in);
+  for (uint32_t i = 0; in && i < count; i++)
+    st_shared_u64(smem_add(k.offers, (i * t->view.ranks + peer) * 8),
+                  ld_global_u64(gmem_add(ep_offer_from(t, peer), i * 8)));
+}
+
+DEV uint32_t ep_takes_part(struct ep_known k, uint32_t peer) {
+  return ld_shared_u32(smem_add(k.in, peer * 4));
+}
+
+DEV uint32_t ep_all_take_part(const struct ep_team *t, struct ep_known k) {
+  uint32_t all = 1;
+  for (uint32_t r = 0; r < t->view.ranks; r++)
+    all &= ep_takes_part(k, r);
+  return all;
+}
+
+DEV struct gmem ep_offered(const struct ep_team *t, struct ep_known k, uint32_t peer,
+                           uint32_t index) {
   struct gmem p;
-  p.a = ld_global_u64(gmem_add(ep_offer_from(t, peer), index * 8));
+  p.a = ld_shared_u64(smem_add(k.offers, (index * t->view.ranks + peer) * 8));
   return p;
 }
 

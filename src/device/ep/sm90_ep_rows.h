@@ -6,6 +6,16 @@
 
 #include "device/ep/sm90_ep_grant.h"
 
+/* All threads of CTA 0: nothing has to be ordered before it. */
+DEV void ep_say_hello(const struct ep_dispatch_args *a, const struct ep_part *p) {
+  const struct ep_team *const t = &a->team;
+  const uint32_t descriptor = ep_own_descriptor(t, !a->reuse);
+  for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count())
+    if (!ep_masked(t, r))
+      st_u64(relaxed, sys, peer_at(&t->view, r, t->words.hello + (uint64_t)t->view.rank * 8),
+             (uint64_t)(p->epoch + 1) << 32 | descriptor);
+}
+
 /* ---- A send half alone ---- */
 
 /* All threads: x and the weights of the CTA's tokens are the caller's again when this half ends. */
@@ -26,26 +36,35 @@ DEV void ep_stage(const struct ep_dispatch_args *a, const struct ep_part *p) {
 /* ---- Rows ---- */
 
 /* All threads: the row of each slot of the CTA's tokens, in place of its place; −1 where there is
- * none. With reuse the handle has them. */
-DEV void ep_resolve(const struct ep_dispatch_args *a, const struct ep_part *p) {
+ * none. `placed`: this launch has placed them; with reuse the handle has the rows. */
+DEV void ep_resolve(const struct ep_dispatch_args *a, const struct ep_part *p, uint32_t placed) {
   const struct ep_team *const t = &a->team;
-  const uint32_t end = p->last * t->topk;
-  if (a->reuse) return;
-  for (uint32_t i = p->first * t->topk + thread_index(); i < end; i += thread_count()) {
-    const int32_t expert = (int32_t)ld_global_u32(gmem_add(a->expert, (uint64_t)i * 4));
-    const struct gmem at = gmem_add(a->row, (uint64_t)i * 4);
-    uint32_t row = ~0u;
-    if (expert >= 0) {
-      const uint32_t rank = (uint32_t)expert / t->experts_local;
-      const uint32_t local = (uint32_t)expert % t->experts_local;
-      if (ep_takes_part(t, rank)) {
-        row = ld_global_u32(at) +
-              ld_global_u32(ep_own(t, t->words.first + (uint64_t)(uint32_t)expert * 4));
+  const struct ep_known k = ep_known_of(p);
+  const uint32_t start = p->first * t->topk, slots = p->last * t->topk - start;
+  const uint32_t here = placed && p->cached;
+  for (uint32_t i = thread_index(); i < slots; i += thread_count()) {
+    const uint64_t slot = (uint64_t)(start + i) * 4;
+    const int32_t expert = (int32_t)(here ? ld_shared_u32(ep_shared(p->at.ids, i))
+                                          : ld_global_u32(gmem_add(a->expert, slot)));
+    uint32_t row =
+        here ? ld_shared_u32(ep_shared(p->at.rows, i)) : ld_global_u32(gmem_add(a->row, slot));
+    if (!a->reuse) {
+      const uint32_t rank = expert >= 0 ? (uint32_t)expert / t->experts_local : 0;
+      if (expert < 0 || !ep_takes_part(k, rank)) {
+        row = ~0u;
+      } else {
+        row += ld_global_u32(ep_own(t, t->words.first + (uint64_t)(uint32_t)expert * 4));
         /* only an expert named twice in a token, reported before, comes here */
-        if (row >= ep_row_limit(a->packed, a->slab_rows, a->rows_max, local)) row = ~0u;
+        if (row >=
+            ep_row_limit(a->packed, a->slab_rows, a->rows_max, (uint32_t)expert % t->experts_local))
+          row = ~0u;
       }
+      st_global_u32(gmem_add(a->row, slot), row);
     }
-    st_global_u32(at, row);
+    if (p->cached) {
+      if (!here) st_shared_u32(ep_shared(p->at.ids, i), (uint32_t)expert);
+      st_shared_u32(ep_shared(p->at.rows, i), row);
+    }
   }
 }
 
@@ -56,23 +75,28 @@ struct ep_target {
 };
 
 /* A lane a slot. */
-DEV struct ep_target ep_target(const struct ep_dispatch_args *a, uint32_t token, uint32_t lane) {
+DEV struct ep_target ep_target(const struct ep_dispatch_args *a, const struct ep_part *p,
+                               uint32_t token, uint32_t lane) {
   struct ep_target to = {{0}, 0, ~0u};
   if (lane >= a->team.topk) return to;
+  const uint32_t i = (token - p->first) * a->team.topk + lane;
   const uint64_t slot = ((uint64_t)token * a->team.topk + lane) * 4;
-  const int32_t expert = (int32_t)ld_global_u32(gmem_add(a->expert, slot));
-  to.row = ld_global_u32(gmem_add(a->row, slot));
+  const int32_t expert = (int32_t)(p->cached ? ld_shared_u32(ep_shared(p->at.ids, i))
+                                             : ld_global_u32(gmem_add(a->expert, slot)));
+  to.row =
+      p->cached ? ld_shared_u32(ep_shared(p->at.rows, i)) : ld_global_u32(gmem_add(a->row, slot));
   if (expert < 0 || to.row == ~0u) return to;
   to.rank = (uint32_t)expert / a->team.experts_local;
-  if (!a->reuse || ep_takes_part(&a->team, to.rank)) to.x = ep_offered(&a->team, to.rank, 0);
+  if (ep_takes_part(ep_known_of(p), to.rank))
+    to.x = ep_offered(&a->team, ep_known_of(p), to.rank, 0);
   return to;
 }
 
 /* The weight of a slot, where the receiver wants it. */
-DEV void ep_send_weight(const struct ep_dispatch_args *a, const struct ep_target *to,
-                        uint32_t token, uint32_t lane) {
+DEV void ep_send_weight(const struct ep_dispatch_args *a, const struct ep_part *p,
+                        const struct ep_target *to, uint32_t token, uint32_t lane) {
   if (to->x.a == 0) return;
-  const struct gmem array = ep_offered(&a->team, to->rank, 2);
+  const struct gmem array = ep_offered(&a->team, ep_known_of(p), to->rank, 2);
   if (array.a == 0) return;
   float weight = 1.0f;
   if (a->weights.a != 0)
@@ -83,10 +107,10 @@ DEV void ep_send_weight(const struct ep_dispatch_args *a, const struct ep_target
 /* ---- The end ---- */
 
 /* All threads of every CTA, when its rows have been written: one more CTA is done. */
-DEV void ep_tell_done(const struct ep_team *t) {
+DEV void ep_tell_done(const struct ep_team *t, struct ep_known k) {
   bar_sync(0, thread_count());
   for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count())
-    if (ep_takes_part(t, r)) peer_count(peer_word(&t->view, r, t->words.done, t->view.rank), 1);
+    if (ep_takes_part(k, r)) peer_count(peer_word(&t->view, r, t->words.done, t->view.rank), 1);
 }
 
 /* All threads of CTA 0: rows that a peer was to write and has not are 0. */
@@ -132,38 +156,46 @@ DEV void ep_receive_all(const struct ep_dispatch_args *a, const struct ep_part *
 
 /* ---- The frame ---- */
 
-/* All threads. 1: rows may travel. */
-DEV uint32_t ep_enter(const struct ep_dispatch_args *a, const struct ep_part *p) {
+/* The routers: who takes part, and where rows go there. */
+DEV void ep_meet_peers(const struct ep_dispatch_args *a, const struct ep_part *p) {
   const struct ep_team *const t = &a->team;
   if (cta_index() == 0) ep_agree(a, p);
-  if (thread_index() == 0) {
-    st_shared_u32(ep_shared(p->at.alive, 0), ep_pass_gate(t, p->epoch));
+  if (t->masking) {
+    if (cta_index() == 0) ep_take_grants(a, p);
+    if (thread_index() == 0) st_shared_u32(ep_shared(p->at.alive, 0), ep_pass_gate(t, p->epoch));
+    ep_routers_meet();
+    if (!ld_shared_u32(ep_shared(p->at.alive, 0))) return;
+  }
+  for (uint32_t r = thread_index(); r < t->view.ranks; r += ep_routers()) {
+    const uint32_t in = t->masking ? ep_state(t, r) : ep_await_grant(t, p->epoch, r);
+    ep_learn(t, ep_known_of(p), r, in, 3);
     /* What the peers' own kernels did with the arrays that they have offered -> our bulk stores. */
     if (t->fence == EP_FENCE_ON) fence_proxy_async_global(ep_dispatch_granted);
   }
-  bar_sync(0, thread_count());
-  if (!ld_shared_u32(ep_shared(p->at.alive, 0))) return 0;
-  ep_resolve(a, p);
-  bar_sync(0, thread_count());
-  return 1;
 }
 
-/* All threads: hello, counts, places, and what a send half alone keeps. */
-DEV void ep_send(const struct ep_dispatch_args *a, const struct ep_part *p) {
+/* All threads: hello, counts, places, grants. 1: rows may travel. */
+DEV uint32_t ep_prepare(const struct ep_dispatch_args *a, const struct ep_part *p) {
   const struct ep_team *const t = &a->team;
-  if (cta_index() == 0) {
-    const uint32_t descriptor = ep_own_descriptor(t, !a->reuse);
-    for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count())
-      if (!ep_masked(t, r))
-        st_u64(relaxed, sys, peer_at(&t->view, r, t->words.hello + (uint64_t)t->view.rank * 8),
-               (uint64_t)(p->epoch + 1) << 32 | descriptor);
-  }
-  if (!a->reuse) {
-    ep_count(a, p);
-    if (cta_index() == 0) ep_tell_counts(a, p);
+  const uint32_t sends = t->halves & EP_SEND, receives = t->halves & EP_RECEIVE;
+  const uint32_t places = sends && !a->reuse, router = thread_index() < ep_routers();
+  if (sends && cta_index() == 0) ep_say_hello(a, p);
+  if (places) ep_count(a, p);
+  if (router) {
+    if (places && cta_index() == 0) ep_tell_counts(a, p);
+    if (receives) ep_meet_peers(a, p);
+  } else if (places) {
     ep_place(a, p);
   }
-  if (!(t->halves & EP_RECEIVE)) ep_stage(a, p);
+  if (sends && !receives) ep_stage(a, p);
+  bar_sync(0, thread_count());
+  if (!receives) return 0;
+  if (!(t->masking ? ld_shared_u32(ep_shared(p->at.alive, 0))
+                   : ep_all_take_part(t, ep_known_of(p))))
+    return 0;
+  ep_resolve(a, p, places);
+  bar_sync(0, thread_count());
+  return 1;
 }
 
 DEV struct ep_part ep_part_make(const struct ep_dispatch_args *a) {
@@ -171,6 +203,7 @@ DEV struct ep_part ep_part_make(const struct ep_dispatch_args *a) {
   p.first = ep_share(a->team.tokens, cta_count(), cta_index());
   p.last = ep_share(a->team.tokens, cta_count(), cta_index() + 1);
   p.at = ep_dispatch_shared(a->team.view.ranks, a->experts, a->stages, a->pieces.bytes);
+  p.cached = (p.last - p.first) * a->team.topk <= EP_BATCH / a->team.topk * a->team.topk;
   p.epoch = 0;
   return p;
 }

@@ -57,10 +57,10 @@ DEV void ep_store_rows(const struct ep_dispatch_args *a, const struct ep_part *p
   const uint32_t lane = lane_index();
   uint32_t stage = 0, parity = 0, item = 0, behind = 0;
   struct ep_target next = {{0}, 0, ~0u};
-  if (p->first < p->last) next = ep_target(a, p->first, lane);
+  if (p->first < p->last) next = ep_target(a, p, p->first, lane);
   for (uint32_t token = p->first; token < p->last; token++) {
     const struct ep_target to = next;
-    ep_send_weight(a, &to, token, lane);
+    ep_send_weight(a, p, &to, token, lane);
     for (uint32_t piece = 0; piece < a->pieces.count; piece++) {
       const uint32_t bytes = ep_piece_bytes(a->row_bytes, a->pieces, piece);
       const uint64_t at = (uint64_t)to.row * a->row_bytes + (uint64_t)piece * a->pieces.bytes;
@@ -70,7 +70,7 @@ DEV void ep_store_rows(const struct ep_dispatch_args *a, const struct ep_part *p
         bulk_store(gmem_add(to.x, at), ep_stage_at(a, stage), bytes);
       }
       bulk_commit();
-      if (piece == 0 && token + 1 < p->last) next = ep_target(a, token + 1, lane);
+      if (piece == 0 && token + 1 < p->last) next = ep_target(a, p, token + 1, lane);
       bulk_wait_group_read(EP_STORE_LAG);
       warp_sync();
       if (item >= EP_STORE_LAG) {
@@ -97,24 +97,17 @@ DEV void ep_dispatch_bf16(const struct ep_dispatch_args *a) {
   struct ep_part p = ep_part_make(a);
   const struct ep_team *const t = &a->team;
   if (!ep_begin(t, &p.epoch)) return;
-  const uint32_t receives = t->halves & EP_RECEIVE;
-  if (thread_index() == 0 && receives) {
-    st_shared_u32(ep_shared(p.at.alive, 0), 1);
-    ep_fill_ring(a, &p);
-  }
-  if (t->halves & EP_SEND) ep_send(a, &p);
-  if (receives) {
-    if (ep_enter(a, &p)) {
-      if (warp_index() == 0) {
-        if (elect_one()) ep_load_rows(a, &p);
-      } else if (warp_index() == 1) {
-        ep_store_rows(a, &p);
-      }
-      ep_tell_done(t);
-      if (cta_index() == 0) ep_receive_all(a, &p, a->row_bytes);
-    } else if (thread_index() == 0) {
-      ep_drain_ring(a, &p);
+  if (thread_index() == 0 && t->halves & EP_RECEIVE) ep_fill_ring(a, &p);
+  if (ep_prepare(a, &p)) {
+    if (warp_index() == 0) {
+      if (elect_one()) ep_load_rows(a, &p);
+    } else if (warp_index() == 1) {
+      ep_store_rows(a, &p);
     }
+    ep_tell_done(t, ep_known_of(&p));
+    if (cta_index() == 0) ep_receive_all(a, &p, a->row_bytes);
+  } else if (thread_index() == 0 && t->halves & EP_RECEIVE) {
+    ep_drain_ring(a, &p);
   }
   if (thread_index() == 0) ep_end(t, p.epoch);
 }
