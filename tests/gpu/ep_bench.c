@@ -3,7 +3,7 @@
  * calls in a stream of its own; a time is a call's, of the slowest rank, median of rounds; the
  * three fence modes take turns within a round.
  *
- *   ep_bench [--quick] [--fp8-only | --bf16-only] [--json FILE] */
+ *   ep_bench [--quick] [--fp8-only | --bf16-only] [--json FILE] [--soak COMBINES] */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static const struct cuda_driver *driver;
 static FILE *json;
 static int results;
 static struct rank ranks[RANKS_MAX];
-static int rounds = 9;
+static int rounds = 9, modes_open = MODES;
 static cuda_stream hold_stream;
 static cuda_event hold_end;
 static cuda_address hold_from, hold_to;
@@ -97,14 +97,18 @@ static void set_topk(const struct shape *s, int strategy) {
   free(topk);
 }
 
+static struct cuda_kernel kernel_of(const char *name) {
+  struct cuda_kernel kernel;
+  gpu_require_status(
+      weft__cuda_kernel_load(&bench_device_images, "smxx_bench_data", name, 0, 0, &kernel), name);
+  return kernel;
+}
+
 /* Random bf16: the power that data draw depends on them. */
 static void fill(cuda_address to, uint64_t count, uint32_t seed) {
   struct fill_args args = {{to}, count, seed, 1.0f};
-  struct cuda_kernel kernel;
+  const struct cuda_kernel kernel = kernel_of("bench_fill");
   const struct cuda_launch launch = {.ctas = 1024, .threads = BENCH_THREADS, .cluster = 1};
-  gpu_require_status(
-      weft__cuda_kernel_load(&bench_device_images, "smxx_bench_data", "bench_fill", 0, 0, &kernel),
-      "bench_fill");
   gpu_require_status(weft__cuda_launch(&kernel, &launch, &args), "bench_fill");
 }
 
@@ -141,7 +145,7 @@ static void open_shape(const struct shape *s, int fp8) {
   world.gpus = gpus;
   world.timeout_ms = 3000;
   gpu_require_status(weft_comm_create_inproc(&world, comms), "world");
-  for (int mode = 0; mode < MODES; mode++) {
+  for (int mode = 0; mode < modes_open; mode++) {
     gpu_require_status(weft_group_start(), "group");
     for (int64_t r = 0; r < s->ranks; r++) {
       weft_ep_config config = WEFT_EP_CONFIG_INIT;
@@ -152,6 +156,7 @@ static void open_shape(const struct shape *s, int fp8) {
       config.dtype = fp8 ? WEFT_E4M3 : WEFT_BF16;
       config.zero_copy = 1;
       config.fence = mode;
+      if (modes_open == 1) config.layout = WEFT_EP_PACKED, config.alignment = 128;
       gpu_require_status(weft_ep_plan_create(comms[r], &config, &ranks[r].plan[mode]), "plan");
     }
     gpu_require_status(weft_group_end(), "plans");
@@ -176,7 +181,7 @@ static void open_shape(const struct shape *s, int fp8) {
     r->counts = gpu_allocate((size_t)info.experts_local * 8);
     r->offsets = gpu_allocate((size_t)info.experts_local * 8 + 8);
     r->out = gpu_allocate(bytes);
-    for (int mode = 0; mode < MODES; mode++) {
+    for (int mode = 0; mode < modes_open; mode++) {
       gpu_require_status(weft_ep_handle_create(r->plan[mode], &r->handle[mode]), "handle");
       gpu_require_status(weft_ep_combine_buffer(r->plan[mode], &buffer), "buffer");
       fill((cuda_address)(uintptr_t)buffer, (uint64_t)info.buffer_bytes / 2, 100 + (uint32_t)i);
@@ -184,7 +189,7 @@ static void open_shape(const struct shape *s, int fp8) {
   }
   gpu_require(driver->cuCtxSynchronize(), "synchronize");
   set_topk(s, 0);
-  for (int mode = 0; mode < MODES; mode++)
+  for (int mode = 0; mode < modes_open; mode++)
     for (int phase = 0; phase < PHASES; phase++)
       for (int64_t i = 0; i < s->ranks; i++) {
         gpu_graph_begin(ranks[i].stream);
@@ -202,7 +207,7 @@ static void close_shape(const struct shape *s) {
                                 r->scales, r->counts, r->offsets, r->out};
     for (size_t a = 0; a < sizeof all / sizeof all[0]; a++)
       gpu_free(all[a]);
-    for (int mode = 0; mode < MODES; mode++) {
+    for (int mode = 0; mode < modes_open; mode++) {
       for (int phase = 0; phase < PHASES; phase++)
         gpu_graph_free(r->graph[mode][phase]);
       gpu_require_status(weft_ep_handle_destroy(r->handle[mode]), "handle");
@@ -317,6 +322,61 @@ static void print_waits(const struct shape *s, int calls) {
   }
 }
 
+/* So many combines of each strategy, each compared with the first to the last bit. */
+static void soak(const struct shape *s, int64_t combines) {
+  const struct cuda_kernel compare = kernel_of("bench_compare");
+  const size_t bytes = (size_t)(s->tokens * s->hidden) * 2;
+  cuda_address first[RANKS_MAX], differ[RANKS_MAX];
+  open_shape(s, 0);
+  for (int64_t i = 0; i < s->ranks; i++) {
+    first[i] = gpu_allocate(bytes);
+    differ[i] = gpu_allocate(8);
+    gpu_require(driver->cuMemsetD8Async(differ[i], 0, 8, ranks[i].stream), "differ");
+  }
+  /* once now: the first launch of a kernel loads it, and waits for the device */
+  struct compare_args nothing = {{first[0]}, {first[0]}, {differ[0]}, 0, 0.0f, 0.0f};
+  const struct cuda_launch one = {.ctas = 1, .threads = BENCH_THREADS, .cluster = 1};
+  gpu_require_status(weft__cuda_launch(&compare, &one, &nothing), "compare");
+  gpu_require(driver->cuCtxSynchronize(), "compare");
+  for (int strategy = 0; strategy < 5; strategy++) {
+    uint64_t wrong = 0;
+    set_topk(s, strategy);
+    for (int64_t i = 0; i < s->ranks; i++)
+      gpu_require_status(issue(s, &ranks[i], ON, 0, ranks[i].stream), "dispatch");
+    for (int64_t n = 0; n <= combines; n++)
+      for (int64_t i = 0; i < s->ranks; i++) {
+        struct rank *r = &ranks[i];
+        gpu_require(driver->cuMemsetD8Async(r->out, 0xff, bytes, r->stream), "poison");
+        gpu_require_status(issue(s, r, ON, 1, r->stream), "combine");
+        if (n == 0) {
+          gpu_require(driver->cuMemcpyAsync(first[i], r->out, bytes, r->stream), "first");
+          continue;
+        }
+        struct compare_args args = {{r->out}, {first[i]}, {differ[i]}, bytes / 2, 0.0f, 0.0f};
+        const struct cuda_launch launch = {.ctas = 132 / (unsigned)s->ranks,
+                                           .threads = BENCH_THREADS,
+                                           .cluster = 1,
+                                           .stream = r->stream};
+        gpu_require_status(weft__cuda_launch(&compare, &launch, &args), "compare");
+      }
+    for (int64_t i = 0; i < s->ranks; i++) {
+      uint64_t own = 0;
+      gpu_require(driver->cuStreamSynchronize(ranks[i].stream), "soak");
+      gpu_download(&own, differ[i], 8);
+      wrong += own;
+    }
+    printf("%5lld %2lld %-11s %lld combines compared to the bit: %llu pairs differ\n",
+           (long long)s->tokens, (long long)s->ranks, strategies[strategy], (long long)combines,
+           (unsigned long long)wrong);
+    fflush(stdout);
+  }
+  for (int64_t i = 0; i < s->ranks; i++) {
+    gpu_free(first[i]);
+    gpu_free(differ[i]);
+  }
+  close_shape(s);
+}
+
 static void run_shape(const struct shape *s, int fp8, int strategies_run) {
   open_shape(s, fp8);
   run_empty(s);
@@ -390,7 +450,8 @@ static void end_json(void) {
 }
 
 static int usage(void) {
-  fprintf(stderr, "usage: ep_bench [--quick] [--fp8-only | --bf16-only] [--json FILE]\n");
+  fprintf(stderr,
+          "usage: ep_bench [--quick] [--fp8-only | --bf16-only] [--json FILE] [--soak COMBINES]\n");
   return 2;
 }
 
@@ -400,6 +461,7 @@ int main(int count, char **arguments) {
   struct cuda_device_info info;
   int strategies_run = 5, dtypes = 3;
   const char *file = NULL;
+  int64_t combines = 0;
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   for (int i = 1; i < count; i++) {
     if (!strcmp(arguments[i], "--quick"))
@@ -408,6 +470,8 @@ int main(int count, char **arguments) {
       dtypes = 1;
     else if (!strcmp(arguments[i], "--fp8-only"))
       dtypes = 2;
+    else if (!strcmp(arguments[i], "--soak") && i + 1 < count)
+      combines = atoll(arguments[++i]);
     else if (!strcmp(arguments[i], "--json") && i + 1 < count)
       file = arguments[++i];
     else
@@ -434,6 +498,14 @@ int main(int count, char **arguments) {
   printf(
       "# %s, us a call: fence on, off, wide; on, wide and off again over off, medians of rounds\n",
       info.name);
+  if (combines > 0) {
+    modes_open =
+        1; /* and rows packed: slabs of so many tokens are too large for all ranks on one GPU */
+    const struct shape long_one = {4096, 4, 7168, 256, 8, 0, 0};
+    soak(&shapes[0], combines);
+    soak(&long_one, combines);
+    return 0;
+  }
   for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
     for (int fp8 = 0; fp8 < 2; fp8++)
       if (dtypes & (1 << fp8)) run_shape(&shapes[i], fp8, strategies_run);
