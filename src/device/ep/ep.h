@@ -145,8 +145,10 @@ struct ep_dispatch_shared {
   uint32_t offers;       /* u64 [3][ranks]: what the peers have offered */
   uint32_t before, rest; /* u32 [experts]: rows of tokens before the CTA's, and of the others */
   uint32_t ids, rows;    /* i32 [EP_BATCH]: expert and row of the CTA's first slots */
+  uint32_t offsets;      /* u32 [experts + 1]: of own experts, used by CTA 0 */
   uint32_t sums;         /* u32 [EP_WARPS_MAX] */
   uint32_t part, in;     /* u32 [ranks] */
+  uint32_t waited;       /* u32 [ranks]: ns */
   uint32_t alive;        /* u32 */
   uint32_t bytes;
 };
@@ -161,10 +163,12 @@ HOST_DEVICE struct ep_dispatch_shared ep_dispatch_shared(uint32_t ranks, uint32_
   s.rest = s.before + experts * 4;
   s.ids = s.rest + experts * 4;
   s.rows = s.ids + EP_BATCH * 4;
-  s.sums = s.rows + EP_BATCH * 4;
+  s.offsets = s.rows + EP_BATCH * 4;
+  s.sums = s.offsets + (experts / ranks + 1) * 4;
   s.part = s.sums + EP_WARPS_MAX * 4;
   s.in = s.part + ranks * 4;
-  s.alive = s.in + ranks * 4;
+  s.waited = s.in + ranks * 4;
+  s.alive = s.waited + ranks * 4;
   s.bytes = s.alive + 16;
   return s;
 }
@@ -176,6 +180,7 @@ struct ep_combine_shared {
   uint32_t weights;     /* f32 [stages][K] */
   uint32_t present;     /* u32 [stages]: rows of the stage */
   uint32_t part, in;    /* u32 [ranks] */
+  uint32_t waited;      /* u32 [ranks]: ns */
   uint32_t alive;
   uint32_t bytes;
 };
@@ -191,7 +196,8 @@ HOST_DEVICE struct ep_combine_shared ep_combine_shared(uint32_t ranks, uint32_t 
   s.present = s.weights + stages * topk * 4;
   s.part = s.present + stages * 4;
   s.in = s.part + ranks * 4;
-  s.alive = s.in + ranks * 4;
+  s.waited = s.in + ranks * 4;
+  s.alive = s.waited + ranks * 4;
   s.bytes = s.alive + 16;
   return s;
 }

@@ -87,8 +87,10 @@ DEV uint32_t pull_enter(const struct ep_combine_args *a, const struct ep_pull *p
     if (!ld_shared_u32(pull_word(p->at.alive, 0))) return 0;
   }
   for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count()) {
+    const uint64_t since = globaltimer();
     const uint32_t in =
         t->masking ? ep_state(t, r) : ep_meet(t, p->epoch, descriptor, r, PEER_PHASE_EP_READY);
+    st_shared_u32(pull_word(p->at.waited, r), (uint32_t)(globaltimer() - since));
     ep_learn(t, pull_known(p), r, in, 2);
     /* What the peers' kernels have stored to y -> our bulk loads (hazard A). */
     if (t->fence == EP_FENCE_ON) fence_proxy_async_global(ep_combine_ready);
@@ -254,7 +256,8 @@ DEV void pull_end(const struct ep_combine_args *a, const struct ep_pull *p) {
       peer_count(peer_word(&t->view, r, t->words.done, t->view.rank), 1);
   if (cta_index() != 0) return;
   for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count())
-    if (!t->masking || ld_shared_u32(pull_word(p->at.part, r))) ep_await_done(t, p->epoch, r);
+    if (!t->masking || ld_shared_u32(pull_word(p->at.part, r)))
+      ep_await_done(t, p->epoch, r, ld_shared_u32(pull_word(p->at.waited, r)));
   if (thread_index() == 0) st_global_u64(t->operations, ld_global_u64(t->operations) + 1);
 }
 

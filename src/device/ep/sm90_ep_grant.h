@@ -17,9 +17,11 @@ DEV void ep_meet_all(const struct ep_dispatch_args *a, const struct ep_part *p) 
   const struct ep_team *const t = &a->team;
   const uint32_t descriptor = ep_own_descriptor(t, !a->reuse);
   for (uint32_t r = thread_index(); r < t->view.ranks; r += ep_routers()) {
+    const uint64_t since = globaltimer();
     uint32_t in = ep_expected(t, r);
     if (in) in = ep_meet(t, p->epoch, descriptor, r, PEER_PHASE_EP_COUNTS);
     ep_set_part(p, r, in);
+    st_shared_u32(ep_shared(p->at.waited, r), (uint32_t)(globaltimer() - since));
   }
   ep_routers_meet();
 }
@@ -76,23 +78,8 @@ DEV void ep_put_i64(struct gmem array, uint32_t index, uint32_t value) {
   if (array.a != 0) st_global_u64(gmem_add(array, (uint64_t)index * 8), value);
 }
 
-/* One own expert's part of the order: its counts, and the first row of each peer, told to it. */
-DEV void ep_order_expert(const struct ep_dispatch_args *a, const struct ep_part *p, uint32_t local,
-                         uint32_t offset) {
-  const struct ep_team *const t = &a->team;
-  uint32_t row = offset;
-  for (uint32_t r = 0; r < t->view.ranks; r++) {
-    const uint32_t count = ep_count_from(a, p, r, local);
-    const uint64_t at = t->words.first + ((uint64_t)t->view.rank * t->experts_local + local) * 4;
-    if (ep_part_of(p, r)) st_global_u32(peer_at(&t->view, r, at), row);
-    ep_put_i64(a->kept_counts, local * t->view.ranks + r, count);
-    row += count;
-  }
-  ep_put_i64(a->kept_offsets, local, offset);
-}
-
-/* The routers: the order of all own experts. */
-DEV void ep_order(const struct ep_dispatch_args *a, const struct ep_part *p) {
+/* The routers: where the rows of each own expert begin, into shared memory. */
+DEV void ep_order_experts(const struct ep_dispatch_args *a, const struct ep_part *p) {
   const uint32_t experts = a->team.experts_local;
   uint32_t base = 0;
   for (uint32_t first = 0; first < experts; first += ep_routers()) {
@@ -105,24 +92,53 @@ DEV void ep_order(const struct ep_dispatch_args *a, const struct ep_part *p) {
       rows = ep_rounded(rows, a->alignment);
     }
     const uint32_t offset = base + ep_scan(p, rows, &all);
-    if (local < experts) ep_order_expert(a, p, local, offset);
+    if (local < experts) st_shared_u32(ep_shared(p->at.offsets, local), offset);
     base += all;
     if (first + ep_routers() < experts) ep_routers_meet(); /* the sums have been read */
   }
-  if (thread_index() == 0) ep_put_i64(a->kept_offsets, experts, base);
+  if (thread_index() == 0) st_shared_u32(ep_shared(p->at.offsets, experts), base);
+  ep_routers_meet();
 }
 
-/* The routers: what the caller asked for, from the handle. */
-DEV void ep_give_counts(const struct ep_dispatch_args *a) {
+/* The routers, a pair of a peer and an own expert each: the first row of the pair, told to the
+ * peer; and what the handle keeps. */
+DEV void ep_order(const struct ep_dispatch_args *a, const struct ep_part *p) {
+  const struct ep_team *const t = &a->team;
+  const uint32_t experts = t->experts_local, ranks = t->view.ranks;
+  ep_order_experts(a, p);
+  for (uint32_t i = thread_index(); i < a->experts; i += ep_routers()) {
+    const uint32_t r = i / experts, local = i % experts;
+    uint32_t row = ld_shared_u32(ep_shared(p->at.offsets, local));
+    for (uint32_t before = 0; before < r; before++)
+      row += ep_count_from(a, p, before, local);
+    const uint64_t at = t->words.first + ((uint64_t)t->view.rank * experts + local) * 4;
+    if (ep_part_of(p, r)) st_global_u32(peer_at(&t->view, r, at), row);
+    ep_put_i64(a->kept_counts, local * ranks + r, ep_count_from(a, p, r, local));
+  }
+  for (uint32_t l = thread_index(); l <= experts; l += ep_routers())
+    ep_put_i64(a->kept_offsets, l, ld_shared_u32(ep_shared(p->at.offsets, l)));
+}
+
+DEV uint32_t ep_kept_count(const struct ep_dispatch_args *a, const struct ep_part *p, uint32_t r,
+                           uint32_t local) {
+  if (!a->reuse) return ep_count_from(a, p, r, local);
+  return (uint32_t)ld_global_u64(
+      gmem_add(a->kept_counts, ((uint64_t)local * a->team.view.ranks + r) * 8));
+}
+
+/* All threads: what the caller asked for; with reuse from the handle. */
+DEV void ep_give_counts(const struct ep_dispatch_args *a, const struct ep_part *p) {
   const uint32_t experts = a->team.experts_local, ranks = a->team.view.ranks;
-  for (uint32_t l = thread_index(); l <= experts; l += ep_routers()) {
-    ep_put_i64(a->offsets, l, (uint32_t)ld_global_u64(gmem_add(a->kept_offsets, (uint64_t)l * 8)));
+  for (uint32_t l = thread_index(); l <= experts; l += thread_count()) {
+    const uint32_t offset =
+        a->reuse ? (uint32_t)ld_global_u64(gmem_add(a->kept_offsets, (uint64_t)l * 8))
+                 : ld_shared_u32(ep_shared(p->at.offsets, l));
+    ep_put_i64(a->offsets, l, offset);
     if (l == experts) break;
     uint32_t sum = 0;
     for (uint32_t r = 0; r < ranks; r++) {
-      const uint32_t i = l * ranks + r;
-      const uint32_t count = (uint32_t)ld_global_u64(gmem_add(a->kept_counts, (uint64_t)i * 8));
-      ep_put_i64(a->source_counts, i, count);
+      const uint32_t count = ep_kept_count(a, p, r, l);
+      ep_put_i64(a->source_counts, l * ranks + r, count);
       sum += count;
     }
     ep_put_i64(a->counts, l, sum);

@@ -35,11 +35,16 @@ DEV uint32_t ep_begin(const struct ep_team *t, uint32_t *epoch) {
   return ready;
 }
 
-/* One thread of a CTA, when its CTA reads the epoch no more. */
+/* One thread of a CTA, when its CTA reads the epoch no more: the last one moves it on, of the
+ * halves that this launch was. */
 #define ep_end(t, epoch)                                                                           \
   do {                                                                                             \
-    if ((t)->halves & EP_SEND) epoch_end((t)->sent, epoch, cta_count());                           \
-    if ((t)->halves & EP_RECEIVE) epoch_end((t)->received, epoch, cta_count());                    \
+    const struct gmem ep_words_ = (t)->halves & EP_SEND ? (t)->sent : (t)->received;               \
+    if (atom_add_u32(acq_rel, gpu, gmem_add(ep_words_, 4), 1) + 1 == cta_count()) {                \
+      st_global_u32(gmem_add(ep_words_, 4), 0);                                                    \
+      if ((t)->halves & EP_SEND) st_global_u32((t)->sent, (epoch) + 1);                            \
+      if ((t)->halves & EP_RECEIVE) st_global_u32((t)->received, (epoch) + 1);                     \
+    }                                                                                              \
   } while (0)
 
 /* What the operation says of itself. */
@@ -111,20 +116,19 @@ DEV uint32_t ep_expected(const struct ep_team *t, uint32_t peer) {
   return 1;
 }
 
-DEV void ep_add_wait(const struct ep_team *t, uint32_t peer, uint64_t since) {
+/* Statistics, one thread a peer, at the end: the time that it has waited for the peer. */
+DEV void ep_add_wait(const struct ep_team *t, uint32_t peer, uint64_t ns) {
   const struct gmem sum = gmem_add(t->wait_ns, (uint64_t)peer * 8);
-  st_global_u64(sum, ld_global_u64(sum) + globaltimer() - since);
+  st_global_u64(sum, ld_global_u64(sum) + ns);
 }
 
 /* One thread a peer: waits for the peer's hello and compares it with this rank's. 0: the peer does
  * not take part, or the team has an error. */
 DEV uint32_t ep_meet(const struct ep_team *t, uint32_t epoch, uint32_t descriptor, uint32_t peer,
                      enum peer_phase phase) {
-  const uint64_t since = cta_index() == 0 ? globaltimer() : 0;
   const struct gmem word = ep_own(t, t->words.hello + (uint64_t)peer * 8);
   const uint32_t came =
       wait_u64_ge(sys, word, (uint64_t)(epoch + 1) << 32, ep_limit(t, peer), ep_late(phase, peer));
-  if (cta_index() == 0) ep_add_wait(t, peer, since);
   if (!came) {
     ep_leave_out(t, peer, phase);
     return 0;
@@ -138,8 +142,9 @@ DEV uint32_t ep_meet(const struct ep_team *t, uint32_t epoch, uint32_t descripto
 }
 
 /* One thread a peer that was given a permit: waits until the peer's CTAs have ended their part. 0:
- * it has done nothing in this rank's memory, and never will. */
-DEV uint32_t ep_await_done(const struct ep_team *t, uint32_t epoch, uint32_t peer) {
+ * it has done nothing in this rank's memory, and never will. `waited`: ns for its hello. */
+DEV uint32_t ep_await_done(const struct ep_team *t, uint32_t epoch, uint32_t peer,
+                           uint32_t waited) {
   const uint64_t since = globaltimer();
   const struct gmem word = peer_word(&t->view, t->view.rank, t->words.done, peer);
   const uint32_t value = (epoch + 1) * cta_count();
@@ -151,7 +156,7 @@ DEV uint32_t ep_await_done(const struct ep_team *t, uint32_t epoch, uint32_t pee
       done = peer_wait(&t->view, word, value, PEER_PHASE_EP_DONE, peer);
     ep_leave_out(t, peer, PEER_PHASE_EP_DONE);
   }
-  ep_add_wait(t, peer, since);
+  ep_add_wait(t, peer, globaltimer() - since + waited);
   return done;
 }
 
@@ -197,13 +202,16 @@ struct ep_known {
   struct smem offers; /* u64 [count][ranks] */
 };
 
-/* The thread that has waited for the peer. */
+/* The thread that has waited for the peer. `count` is a literal. */
 DEV void ep_learn(const struct ep_team *t, struct ep_known k, uint32_t peer, uint32_t in,
-                  uint32_t count) {
+                  const uint32_t count) {
+  uint64_t offers[3] = {0, 0, 0};
+  const struct gmem from = ep_offer_from(t, peer);
   st_shared_u32(smem_add(k.in, peer * 4), in);
-  for (uint32_t i = 0; in && i < count; i++)
-    st_shared_u64(smem_add(k.offers, (i * t->view.ranks + peer) * 8),
-                  ld_global_u64(gmem_add(ep_offer_from(t, peer), i * 8)));
+  if (!in) return;
+  UNROLL for (uint32_t i = 0; i < count; i++) offers[i] = ld_global_u64(gmem_add(from, i * 8));
+  UNROLL for (uint32_t i = 0; i < count; i++)
+      st_shared_u64(smem_add(k.offers, (i * t->view.ranks + peer) * 8), offers[i]);
 }
 
 DEV uint32_t ep_takes_part(struct ep_known k, uint32_t peer) {

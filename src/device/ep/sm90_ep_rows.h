@@ -138,10 +138,11 @@ DEV void ep_clear_rows(const struct ep_dispatch_args *a, uint32_t row_bytes, uin
 DEV void ep_receive_all(const struct ep_dispatch_args *a, const struct ep_part *p,
                         uint32_t row_bytes) {
   const struct ep_team *const t = &a->team;
-  ep_give_counts(a);
+  ep_give_counts(a, p);
   for (uint32_t r = thread_index(); r < t->view.ranks; r += thread_count())
     if (ep_part_of(p, r)) {
-      const uint32_t done = ep_await_done(t, p->epoch, r);
+      const uint32_t done =
+          ep_await_done(t, p->epoch, r, ld_shared_u32(ep_shared(p->at.waited, r)));
       if (!done) ep_set_part(p, r, 0);
     }
   if (t->masking) {
