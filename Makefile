@@ -10,6 +10,8 @@
 #   make check      device code in loom, without a GPU: 3 seeds of everything (part of make test)
 #   make check-full the long form, resumable: 200 seeds
 #   make bench      time and memory against bare matrix products
+#   make bench-gpu  on such a GPU machine: every kernel against cuBLAS or a copy, and the loss heads of other
+#                   packages where they are installed; JSON in bench/results/
 #   make install PREFIX=/usr/local [DESTDIR=]
 #   make man        manual pages, in $(BUILD)/man  make format      clang-format the sources
 #   make clean
@@ -20,7 +22,7 @@ PREFIX ?= /usr/local
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja $(CMAKE_FLAGS)
 
 .DEFAULT_GOAL := all
-.PHONY: all run test test-full test-gpu check check-full bench install man format clean
+.PHONY: all run test test-full test-gpu check check-full bench bench-gpu install man format clean
 
 all:
 	@scripts/need.sh build
@@ -51,6 +53,9 @@ check-full: all
 
 bench: all
 	@scripts/bench.sh $(BUILD)
+
+bench-gpu:
+	@scripts/bench_gpu.sh $(BUILD)-gpu $(BENCH) || [ $$? = 77 ]
 
 install:
 	@scripts/need.sh build

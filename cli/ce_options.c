@@ -14,7 +14,7 @@ const char *const ARCH_NAMES[] = {"cpu", "sm90", "sm100", NULL};
 static const char *const DTYPE_NAMES[] = {"f32", "bf16", "f16", NULL};
 static const weft_dtype DTYPES[] = {WEFT_F32, WEFT_BF16, WEFT_F16};
 
-enum { NOT_GIVEN = -1, MOST_RANKS = 1024, MOST_OPTIONS = 40 };
+enum { NOT_GIVEN = -1, MOST_OPTIONS = 40 };
 
 /* 2^43 MiB are 2^63 bytes. */
 static const int64_t MOST_MIB = ((int64_t)1 << 43) - 1;
@@ -28,9 +28,9 @@ static int make_table(option *table, ce_options *o, int *dtype) {
        .help = "hidden size (1024; on a GPU 4096)"},
       {"--vocab", OPTION_INT, &o->vocab, .least = 1, .most = INT64_MAX, .argument = "V",
        .help = "vocabulary of the whole team (32768; on a GPU 131072)"},
-      {"--ranks", OPTION_INT, &o->ranks, .least = 1, .most = MOST_RANKS, .argument = "N",
+      {"--ranks", OPTION_INT, &o->ranks, .least = 1, .most = WEFT_RANKS_MAX, .argument = "N",
        .help = "ranks that share the vocabulary (1)"},
-      {"--hosts", OPTION_INT, &o->hosts, .least = 1, .most = MOST_RANKS, .argument = "N",
+      {"--hosts", OPTION_INT, &o->hosts, .least = 1, .most = WEFT_RANKS_MAX, .argument = "N",
        .help = "hosts that the ranks stand for, in equal blocks (1)"},
       {"--dtype", OPTION_CHOICE, dtype, .choices = DTYPE_NAMES, .argument = "f32|bf16|f16",
        .help = "of X and W (f32; on a GPU bf16)"},
@@ -105,6 +105,9 @@ bool ce_options_parse(ce_options *o, int count, char **arguments, error *error) 
   if (o->ranks % o->hosts != 0)
     return error_set(error, "--hosts is %lld; expected a divisor of --ranks, which is %lld",
                      (long long)o->hosts, (long long)o->ranks);
+  if (!o->plan && o->ranks > WEFT_INPROC_RANKS_MAX)
+    return error_set(error, "--ranks is %lld; expected at most %d, the ranks of one process",
+                     (long long)o->ranks, WEFT_INPROC_RANKS_MAX);
   if (o->softcap != 0 && o->softcap < FLT_MIN)
     return error_set(error, "--softcap is %g; expected 0 or a number from %g", o->softcap, FLT_MIN);
   if (o->targets != NULL && o->ignore > 0)

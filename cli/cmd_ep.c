@@ -63,7 +63,7 @@ int cmd_ep(int count, char **arguments) {
     return complain(EXIT_USAGE, "ep: %s", error.text);
   if (options.help) {
     ep_options_help();
-    return EXIT_RIGHT;
+    return end_output("ep");
   }
   const int code = run_ep(&options, &error);
   return code == EXIT_RIGHT ? code : complain(code, "ep: %s", error.text);

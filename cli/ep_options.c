@@ -9,22 +9,21 @@ const char *const STRATEGY_NAMES[] = {"random",     "random-same", "local-rand",
                                       "local-same", "remote-rand", NULL};
 const char *const FENCE_NAMES[] = {"on", "off", "wide", NULL};
 
-enum { MOST_RANKS = 512, MOST_TOKENS = 8192, MOST_TOPK = 32, MOST_EXPERTS = 65536 };
 enum { MOST_OPTIONS = 24, MOST_HIDDEN = 1 << 24, MOST_COUNT = 1000000 };
 
 static int make_table(option *table, ep_options *o) {
   const option options[] = {
-      {"--tokens", OPTION_INT, &o->tokens, .most = MOST_TOKENS, .argument = "N",
+      {"--tokens", OPTION_INT, &o->tokens, .most = WEFT_EP_TOKENS_MAX, .argument = "N",
        .help = "tokens of each rank (1024)"},
       {"--hidden", OPTION_INT, &o->hidden, .least = 8, .most = MOST_HIDDEN, .argument = "H",
        .help = "hidden size, a multiple of 8 (7168)"},
-      {"--experts", OPTION_INT, &o->experts, .least = 1, .most = MOST_EXPERTS, .argument = "E",
-       .help = "experts of the whole team, a multiple of the ranks (256)"},
-      {"--topk", OPTION_INT, &o->topk, .least = 1, .most = MOST_TOPK, .argument = "K",
+      {"--experts", OPTION_INT, &o->experts, .least = 1, .most = WEFT_EP_EXPERTS_MAX,
+       .argument = "E", .help = "experts of the whole team, a multiple of the ranks (256)"},
+      {"--topk", OPTION_INT, &o->topk, .least = 1, .most = WEFT_EP_TOPK_MAX, .argument = "K",
        .help = "experts of a token (8)"},
-      {"--ranks", OPTION_INT, &o->ranks, .least = 1, .most = MOST_RANKS, .argument = "N",
+      {"--ranks", OPTION_INT, &o->ranks, .least = 1, .most = WEFT_INPROC_RANKS_MAX, .argument = "N",
        .help = "ranks (4)"},
-      {"--hosts", OPTION_INT, &o->hosts, .least = 1, .most = MOST_RANKS, .argument = "N",
+      {"--hosts", OPTION_INT, &o->hosts, .least = 1, .most = WEFT_INPROC_RANKS_MAX, .argument = "N",
        .help = "hosts that the ranks stand for, in equal blocks (1)"},
       {"--dtype", OPTION_CHOICE, &o->dtype, .choices = EP_DTYPE_NAMES, .argument = "bf16|fp8",
        .help = "of dispatched rows; fp8: E4M3 with an f32 scale for 128 channels (bf16)"},

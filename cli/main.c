@@ -1,10 +1,12 @@
 /* The program `weft`: finds the command and runs it. Uses the public API alone. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <weft/weft.h>
 
 #include "base.h"
 #include "commands.h"
+#include "log.h"
 
 static void print_usage(FILE *to) {
   fprintf(to,
@@ -27,6 +29,11 @@ int main(int argc, char **argv) {
     return EXIT_USAGE;
   }
   const char *name = argv[1];
+  log_to_stderr();
+  signal(SIGXFSZ, SIG_IGN); /* past a limit on file size, writing fails instead, and that is said */
+  if (argc > 2 && (!strcmp(name, "--version") || !strcmp(name, "--help") || !strcmp(name, "-h") ||
+                   !strcmp(name, "help")))
+    return complain(EXIT_USAGE, "%s takes nothing beside it, \"%.80s\" was given", name, argv[2]);
   if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
     print_usage(stdout);
     return end_output(name);

@@ -3,6 +3,7 @@
 #include "tensor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,7 +46,10 @@ void tensor_free(tensor *tensor) {
 bool source_open(source *source, const char *path, error *error) {
   *source = (struct source){.name = path};
   struct stat info;
-  source->file = fopen(path, "rb");
+  /* a named pipe would make a plain open wait for its writer */
+  const int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  source->file = descriptor < 0 ? NULL : fdopen(descriptor, "rb");
+  if (source->file == NULL && descriptor >= 0) close(descriptor);
   if (source->file == NULL) return error_set(error, "%s: cannot open: %s", path, strerror(errno));
   if (fstat(fileno(source->file), &info) != 0 || !S_ISREG(info.st_mode)) {
     source_close(source);

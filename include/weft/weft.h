@@ -139,12 +139,16 @@ WEFT_API weft_status weft_memory_synchronize(int32_t gpu, void *stream);
 
 /* ---- Teams ---------------------------------------------------------------------------------- */
 
+/* The most ranks of any world, and of one whose ranks all live in one process. */
+#define WEFT_RANKS_MAX        65536
+#define WEFT_INPROC_RANKS_MAX 512
+
 /* One rank's view of a team. */
 typedef struct weft_comm weft_comm;
 
 typedef struct weft_world_config {
   size_t size;
-  int64_t ranks; /* at least 1; in one process at most 512 */
+  int64_t ranks; /* 1 to WEFT_RANKS_MAX; in one process to WEFT_INPROC_RANKS_MAX */
   int64_t hosts; /* hosts that the ranks stand for, in blocks of ranks / hosts; divides ranks */
   int64_t arena_bytes; /* symmetric memory of each rank; 0: taken as plans need it */
   int64_t timeout_ms;  /* how long a rank waits for a peer; 0: WEFT_TIMEOUT_MS, else ten minutes */
@@ -339,10 +343,11 @@ typedef struct weft_ce_config {
   int32_t dx_mode;          /* weft_dx_mode */
   int32_t deterministic;    /* 1: the same bits each time; 0: the backend may reorder sums */
   int32_t max_sms;          /* GPU: SMs this plan may take, 0: all */
-  int32_t threads;          /* CPU: threads of this rank; 0: WEFT_NUM_THREADS, else cores / ranks */
-  int32_t x_sharded;        /* reserved, 0 */
-  int32_t bias;             /* reserved, 0 */
-  int32_t device;           /* weft_device; AUTO: the team's, or the CPU without a team */
+  int32_t threads;   /* CPU: threads of this rank, at most 1024; 0: WEFT_NUM_THREADS, else cores /
+                        ranks */
+  int32_t x_sharded; /* reserved, 0 */
+  int32_t bias;      /* reserved, 0 */
+  int32_t device;    /* weft_device; AUTO: the team's, or the CPU without a team */
 } weft_ce_config;
 
 #define WEFT_CE_CONFIG_INIT                                                                        \
@@ -503,6 +508,10 @@ WEFT_API weft_status weft_ce_step(weft_ce_plan *plan, const weft_ce_args *args, 
  * same handle (reuse), times the received weight.
  */
 
+#define WEFT_EP_TOKENS_MAX  8192
+#define WEFT_EP_TOPK_MAX    32
+#define WEFT_EP_EXPERTS_MAX 65536
+
 typedef enum weft_ep_layout { WEFT_EP_SLAB = 0, WEFT_EP_PACKED = 1 } weft_ep_layout;
 
 typedef enum weft_ep_scale {
@@ -523,10 +532,10 @@ typedef enum weft_ep_fence {
 
 typedef struct weft_ep_config {
   size_t size;
-  int64_t tokens_max;      /* largest n of any rank and call, 0 to 8192 */
-  int64_t hidden;          /* H, a multiple of 8 */
-  int64_t experts;         /* E of the whole team, a multiple of the ranks, at most 65536 */
-  int64_t topk;            /* K, 1 to 32 */
+  int64_t tokens_max; /* largest n of any rank and call, 0 to WEFT_EP_TOKENS_MAX */
+  int64_t hidden;     /* H, a multiple of 8 */
+  int64_t experts; /* E of the whole team, a multiple of the ranks, at most WEFT_EP_EXPERTS_MAX */
+  int64_t topk;    /* K, 1 to WEFT_EP_TOPK_MAX */
   int64_t timeout_ms;      /* how long a call waits for a peer; 0: the team's */
   void *workspace;         /* the local part from the caller (64-byte aligned), or NULL: owned */
   int64_t workspace_bytes; /* size of `workspace` */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "core/error.h"
+#include "core/spans.h"
 #include "core/structs.h"
 
 int64_t weft__dtype_bytes(int dtype) {
@@ -107,70 +108,6 @@ weft_status weft__ce_config_check(weft_ce_config *out, const weft_ce_config *in)
 
 /* ---- Call arguments ---- */
 
-typedef struct span {
-  const char *name;
-  const unsigned char *first;
-  int64_t bytes;
-} span;
-
-static weft_status check_array(const char *name, const void *pointer, int64_t count, int64_t bytes,
-                               bool needed, span *out) {
-  out->name = name;
-  out->first = (const unsigned char *)pointer;
-  out->bytes = pointer != NULL ? count * bytes : 0;
-  if (pointer == NULL && needed && count > 0)
-    return weft__fail(WEFT_ERR_ARGUMENT, "args.%s is NULL, expected %" PRId64 " elements", name,
-                      count);
-  if ((uintptr_t)pointer % (uintptr_t)bytes != 0)
-    return weft__fail(WEFT_ERR_ARGUMENT,
-                      "args.%s is %p, expected alignment to its %" PRId64 "-byte elements", name,
-                      pointer, bytes);
-  return WEFT_OK;
-}
-
-static weft_status check_matrix(const char *name, const void *pointer, int64_t rows, int64_t stride,
-                                int64_t hidden, int dtype, bool needed, span *out) {
-  if (stride != 0 && (stride < hidden || stride > INT32_MAX))
-    return weft__fail(WEFT_ERR_ARGUMENT,
-                      "args.%s_stride is %" PRId64 ", expected 0 or %" PRId64
-                      " (hidden) to 2^31 − 1",
-                      name, stride, hidden);
-  if (rows > 1 && weft__stride(stride, hidden) > ((int64_t)1 << 58) / rows)
-    return weft__fail(WEFT_ERR_ARGUMENT,
-                      "args.%s_stride is %" PRId64 ": %" PRId64
-                      " rows of that reach past all memory, expected less than 2^58 elements",
-                      name, stride, rows);
-  const int64_t count = rows > 0 ? (rows - 1) * weft__stride(stride, hidden) + hidden : 0;
-  return check_array(name, pointer, count, weft__dtype_bytes(dtype), needed, out);
-}
-
-static bool overlap(const span *a, const span *b) {
-  return a->bytes > 0 && b->bytes > 0 && a->first < b->first + b->bytes &&
-         b->first < a->first + a->bytes;
-}
-
-static weft_status check_apart(const span *outputs, int n_outputs, const span *inputs,
-                               int n_inputs) {
-  for (int o = 0; o < n_outputs; o++)
-    for (int i = 0; i < n_inputs + o; i++) {
-      const span *a = &outputs[o], *b = i < n_inputs ? &inputs[i] : &outputs[i - n_inputs];
-      if (overlap(a, b))
-        return weft__fail(WEFT_ERR_ARGUMENT, "args.%s overlaps args.%s", a->name, b->name);
-    }
-  return WEFT_OK;
-}
-
-/* A call writes all over the workspace that the caller gave to the plan. */
-static weft_status check_outside(const span *arrays, int count, const weft_ce_plan *plan) {
-  const span workspace = {"workspace", (const unsigned char *)plan->config.workspace,
-                          plan->config.workspace != NULL ? plan->info.local_bytes : 0};
-  for (int i = 0; i < count; i++)
-    if (overlap(&arrays[i], &workspace))
-      return weft__fail(WEFT_ERR_ARGUMENT, "args.%s is %p, which overlaps config.workspace",
-                        arrays[i].name, (const void *)arrays[i].first);
-  return WEFT_OK;
-}
-
 weft_status weft__ce_args_check(weft_ce_args *out, const weft_ce_args *in, const weft_ce_plan *plan,
                                 weft__ce_phase phase) {
   const weft_ce_config *c = &plan->config;
@@ -209,33 +146,32 @@ weft_status weft__ce_args_check(weft_ce_args *out, const weft_ce_args *in, const
   int64_t first = 0, last = m;
   if (c->dx_mode == WEFT_DX_REDUCE_SCATTER)
     weft__scatter_rows(m, plan->ranks, plan->rank, &first, &last);
-  span inputs[8], outputs[6];
+  weft__span inputs[8], outputs[6];
   int ins = 0, outs = 0;
-  WEFT__TRY(check_matrix("x", out->x, m, out->x_stride, h, c->dtype, true, &inputs[ins++]));
-  WEFT__TRY(
-      check_matrix("w", out->w, c->vocab_local, out->w_stride, h, c->dtype, true, &inputs[ins++]));
-  WEFT__TRY(check_array("target", out->target, m, weft__dtype_bytes(c->target_dtype), true,
-                        &inputs[ins++]));
-  WEFT__TRY(check_array("stats", out->stats, m * 4, 4, phase == WEFT__BACKWARD,
-                        loss ? &outputs[outs++] : &inputs[ins++]));
-  WEFT__TRY(check_array("temperature_ptr", out->temperature_ptr, 1, 4, false, &inputs[ins++]));
+  WEFT__TRY(weft__span_rows("x", out->x, m, out->x_stride, h, weft__dtype_bytes(c->dtype),
+                            &inputs[ins++]));
+  WEFT__TRY(weft__span_rows("w", out->w, c->vocab_local, out->w_stride, h,
+                            weft__dtype_bytes(c->dtype), &inputs[ins++]));
+  WEFT__TRY(weft__span_array("target", out->target, m, weft__dtype_bytes(c->target_dtype), true,
+                             &inputs[ins++]));
+  WEFT__TRY(weft__span_array("stats", out->stats, m * 4, 4, phase == WEFT__BACKWARD,
+                             loss ? &outputs[outs++] : &inputs[ins++]));
+  WEFT__TRY(weft__span_array("temperature_ptr", out->temperature_ptr, 1, 4, false, &inputs[ins++]));
   if (gradients) {
-    WEFT__TRY(check_array("g_nll", out->g_nll, m, 4, false, &inputs[ins++]));
-    WEFT__TRY(check_array("g_entropy", out->g_entropy, m, 4, false, &inputs[ins++]));
-    WEFT__TRY(check_array("g_lse", out->g_lse, m, 4, false, &inputs[ins++]));
+    WEFT__TRY(weft__span_array("g_nll", out->g_nll, m, 4, false, &inputs[ins++]));
+    WEFT__TRY(weft__span_array("g_entropy", out->g_entropy, m, 4, false, &inputs[ins++]));
+    WEFT__TRY(weft__span_array("g_lse", out->g_lse, m, 4, false, &inputs[ins++]));
   }
   if (loss) {
-    WEFT__TRY(check_array("nll", out->nll, m, 4, false, &outputs[outs++]));
-    WEFT__TRY(check_array("lse", out->lse, m, 4, false, &outputs[outs++]));
-    WEFT__TRY(check_array("entropy", out->entropy, m, 4, false, &outputs[outs++]));
+    WEFT__TRY(weft__span_array("nll", out->nll, m, 4, false, &outputs[outs++]));
+    WEFT__TRY(weft__span_array("lse", out->lse, m, 4, false, &outputs[outs++]));
+    WEFT__TRY(weft__span_array("entropy", out->entropy, m, 4, false, &outputs[outs++]));
   }
   if (dx)
-    WEFT__TRY(check_matrix("dx", out->dx, last - first, out->dx_stride, h, c->dx_dtype, true,
-                           &outputs[outs++]));
+    WEFT__TRY(weft__span_rows("dx", out->dx, last - first, out->dx_stride, h,
+                              weft__dtype_bytes(c->dx_dtype), &outputs[outs++]));
   if (dw)
-    WEFT__TRY(check_matrix("dw", out->dw, c->vocab_local, out->dw_stride, h, c->dw_dtype, true,
-                           &outputs[outs++]));
-  WEFT__TRY(check_apart(outputs, outs, inputs, ins));
-  WEFT__TRY(check_outside(outputs, outs, plan));
-  return check_outside(inputs, ins, plan);
+    WEFT__TRY(weft__span_rows("dw", out->dw, c->vocab_local, out->dw_stride, h,
+                              weft__dtype_bytes(c->dw_dtype), &outputs[outs++]));
+  return weft__spans_apart(outputs, outs, inputs, ins, c->workspace, plan->info.local_bytes);
 }

@@ -95,25 +95,15 @@ weft_status weft_ce_plan_query(const weft_ce_config *config, const weft_ce_machi
   return weft__struct_write(info, &result, sizeof result, sizeof result, "info");
 }
 
-/* The device of the team, or without one that of the config. */
-static weft_status choose_backend(weft_ce_plan *plan) {
-  const int32_t wanted = plan->config.device;
-  const int32_t team = plan->comm != NULL ? plan->comm->info.device : WEFT_DEVICE_AUTO;
-  if (team != WEFT_DEVICE_AUTO && wanted != WEFT_DEVICE_AUTO && wanted != team)
-    return weft__fail(WEFT_ERR_ARGUMENT, "config.device is %d, expected 0 or that of the team, %d",
-                      wanted, team);
-  const int32_t device = team != WEFT_DEVICE_AUTO ? team : wanted;
-  plan->backend = device == WEFT_DEVICE_CUDA ? &weft__ce_sm90 : &weft__ce_cpu;
-  return WEFT_OK;
-}
-
 /* The local half of creation: everything that this rank can refuse alone. */
 static weft_status prepare(weft_ce_plan *plan, const weft_ce_config *config) {
   WEFT__TRY(weft__ce_config_check(&plan->config, config));
   const weft_ce_config *c = &plan->config;
   const int64_t real = c->vocab - c->vocab_start;
   plan->rows = real < 0 ? 0 : real < c->vocab_local ? real : c->vocab_local;
-  WEFT__TRY(choose_backend(plan));
+  int32_t device = WEFT_DEVICE_AUTO;
+  WEFT__TRY(weft__comm_device(plan->comm, c->device, &device));
+  plan->backend = device == WEFT_DEVICE_CUDA ? &weft__ce_sm90 : &weft__ce_cpu;
   weft_ce_machine machine = WEFT_CE_MACHINE_INIT;
   machine.ranks = plan->ranks;
   if (plan->backend == &weft__ce_cpu) {
@@ -136,10 +126,7 @@ static weft_status agree_ranks(weft_ce_plan *plan) {
                            plan->info.token_chunk};
   /* A rank without memory for the list must still come to the all-gather: agree first. */
   status = weft__alloc((void **)&all, (size_t)plan->ranks * sizeof own, "plan");
-  if (plan->comm != NULL)
-    WEFT__TRY_CLEANUP(weft__comm_agree(plan->comm, status, NULL, 0, NULL, 0, "ce_plan_create"));
-  else if (status != WEFT_OK)
-    goto cleanup;
+  WEFT__TRY_CLEANUP(weft__comm_agree(plan->comm, status, NULL, 0, NULL, 0, "ce_plan_create"));
   if (plan->comm != NULL)
     WEFT__TRY_CLEANUP(weft__comm_allgather(plan->comm, &own, all, sizeof own));
   else
@@ -206,14 +193,12 @@ weft_status weft_ce_plan_create(weft_comm *comm, const weft_ce_config *config, w
   }
   /* From here to the end every rank takes part in every step, whatever became of its own. */
   const common_config common = status == WEFT_OK ? common_of(&plan->config) : (common_config){0};
-  if (comm != NULL)
-    status = weft__comm_agree(comm, status, &common, sizeof common, common_fields,
-                              sizeof common_fields / sizeof common_fields[0], "ce_plan_create");
-  if (status != WEFT_OK) goto cleanup;
+  WEFT__TRY_CLEANUP(weft__comm_agree(comm, status, &common, sizeof common, common_fields,
+                                     sizeof common_fields / sizeof common_fields[0],
+                                     "ce_plan_create"));
   WEFT__TRY_CLEANUP(agree_ranks(plan));
   status = plan->backend->create(plan);
-  if (comm != NULL) status = weft__comm_agree(comm, status, NULL, 0, NULL, 0, "ce_plan_create");
-  if (status != WEFT_OK) goto cleanup;
+  WEFT__TRY_CLEANUP(weft__comm_agree(comm, status, NULL, 0, NULL, 0, "ce_plan_create"));
   WEFT__TRY_CLEANUP(plan->backend->connect(plan));
   if (comm != NULL) {
     comm->plans++;

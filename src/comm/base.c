@@ -54,7 +54,8 @@ weft_status weft__world_read(const weft_world_config *config, int64_t max_ranks,
   } else {
     out->device = WEFT_DEVICE_CPU;
   }
-  if (out->timeout_ms == 0) out->timeout_ms = weft__env_int("WEFT_TIMEOUT_MS", DEFAULT_TIMEOUT_MS);
+  if (out->timeout_ms == 0)
+    out->timeout_ms = weft__env_int("WEFT_TIMEOUT_MS", INT64_MAX, DEFAULT_TIMEOUT_MS);
   return WEFT_OK;
 }
 
@@ -115,6 +116,7 @@ weft_status weft__comm_new(const weft__view *view, size_t bytes, weft__arena *ar
   const weft__place place = weft__topology(view->members, view->ranks, view->world_ranks,
                                            view->world_hosts, view->rank, comm->hosts_of);
   comm->transport = view->transport;
+  comm->call = "comm";
   comm->arena_bytes = view->arena_bytes;
   comm->cpu_ranks = view->cpu_ranks;
   comm->gpu_rank = weft__gpu_rank_share(view->gpu_rank);

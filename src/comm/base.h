@@ -7,11 +7,7 @@
 
 #include "comm/comm.h"
 
-enum {
-  WEFT__MAX_RANKS = 65536,      /* of any world: bounds every product of counts */
-  WEFT__MAX_INPROC_RANKS = 512, /* threads of one process; a view holds O(ranks) memory */
-  WEFT__MESSAGE = 256           /* bytes that a rank sends at once in weft__comm_agree */
-};
+enum { WEFT__MESSAGE = 256 }; /* bytes that a rank sends at once in weft__comm_agree */
 
 /* Size of the first version of a public struct, whose last field was `last`. */
 #define WEFT__FIRST(type, last) (offsetof(type, last) + sizeof(((type *)0)->last))

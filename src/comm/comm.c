@@ -35,6 +35,7 @@ static weft_status reset_later(void *comm) {
 weft_status weft_comm_barrier(weft_comm *comm) {
   WEFT__TRY(check(comm, "comm", "comm_barrier"));
   if (weft__group_open(comm)) return weft__group_keep(comm, barrier_later, &comm, sizeof comm);
+  comm->call = "comm_barrier";
   return comm->transport->barrier(comm);
 }
 
@@ -199,6 +200,14 @@ void weft__comm_report(weft_comm *comm, weft_status status, int64_t peer, int64_
   comm->transport->report(comm, status, peer, count, message);
 }
 
+weft_status weft__comm_device(const weft_comm *comm, int32_t wanted, int32_t *device) {
+  const int32_t team = comm != NULL ? comm->info.device : WEFT_DEVICE_AUTO;
+  *device = team != WEFT_DEVICE_AUTO ? team : wanted;
+  if (wanted == WEFT_DEVICE_AUTO || wanted == *device) return WEFT_OK;
+  return weft__fail(WEFT_ERR_ARGUMENT, "config.device is %d, expected 0 or that of the team, %d",
+                    wanted, team);
+}
+
 /* What a rank says in one round of an agreement. A rank that refuses sends its message in place of
  * data. Zeroed before it is filled. */
 typedef struct message {
@@ -267,6 +276,8 @@ static weft_status judge(const weft_comm *comm, const message *all, size_t offse
 
 weft_status weft__comm_agree(weft_comm *comm, weft_status own, const void *data, size_t bytes,
                              const weft__field *fields, int count, const char *what) {
+  if (comm == NULL) return own;
+  comm->call = what;
   message *const all = (message *)comm->scratch;
   message *const mine = all + comm->info.ranks;
   char own_text[512] = "";

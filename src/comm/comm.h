@@ -70,6 +70,7 @@ struct weft_comm {
   uint32_t *gpu_word;       /* and this rank's error word in this team, for kernels and the host */
   weft__watch *watches;
   void *scratch; /* [ranks + 1] messages of weft__comm_agree, so that it cannot run out of memory */
+  const char *call; /* the public call that is in the transport, for its messages */
 };
 
 /* Collective over the team; `recv` gets ranks × bytes in rank order. Errors: TIMEOUT, ABORTED. */
@@ -78,7 +79,7 @@ weft_status weft__comm_allgather(weft_comm *comm, const void *send, void *recv, 
 /* Every rank brings the status of its own checks, and `bytes` that must be the same on all ranks.
  * All ranks return WEFT_OK, or none does: the rank whose own status is bad gets that back, with its
  * message; the others get PEER naming the rank; where bytes differ, all get MISMATCH naming a rank
- * and the field, found in `fields`. */
+ * and the field, found in `fields`. Without a team (NULL) there is `own` alone. */
 typedef struct weft__field {
   const char *name;
   size_t offset, bytes; /* bytes: 4 or 8, read as signed integers for the message */
@@ -86,6 +87,10 @@ typedef struct weft__field {
 
 weft_status weft__comm_agree(weft_comm *comm, weft_status own, const void *data, size_t bytes,
                              const weft__field *fields, int count, const char *what);
+
+/* The device of a plan: that of its team, or without a team (NULL) the one that its config wants;
+ * ARGUMENT where the two contradict each other. */
+weft_status weft__comm_device(const weft_comm *comm, int32_t wanted, int32_t *device);
 
 /* Records an error for weft_comm_async_error(). */
 void weft__comm_report(weft_comm *comm, weft_status status, int64_t peer, int64_t count,

@@ -34,17 +34,17 @@ static weft_status stop(external_comm *self, const char *call, int code) {
 
 static weft_status barrier(weft_comm *comm) {
   external_comm *const self = (external_comm *)comm;
-  if (self->stopped != WEFT_OK) return stopped(self, "barrier");
+  if (self->stopped != WEFT_OK) return stopped(self, comm->call);
   const int code = self->exchange.barrier(self->exchange.user);
-  return code == 0 ? WEFT_OK : stop(self, "barrier", code);
+  return code == 0 ? WEFT_OK : stop(self, comm->call, code);
 }
 
 static weft_status allgather(weft_comm *comm, const void *send, void *recv, size_t bytes) {
   external_comm *const self = (external_comm *)comm;
   if (bytes == 0) return barrier(comm);
-  if (self->stopped != WEFT_OK) return stopped(self, "allgather");
+  if (self->stopped != WEFT_OK) return stopped(self, comm->call);
   const int code = self->exchange.allgather(self->exchange.user, send, recv, bytes);
-  return code == 0 ? WEFT_OK : stop(self, "allgather", code);
+  return code == 0 ? WEFT_OK : stop(self, comm->call, code);
 }
 
 static weft_status split(weft_comm *parent, const int64_t *members, int64_t ranks,
@@ -126,7 +126,7 @@ static weft_status judge(const hello *all, const char *call) {
                 {"hosts", offsetof(hello, hosts)},
                 {"arena_bytes", offsetof(hello, arena_bytes)}};
   int64_t count = 0;
-  while (count < WEFT__MAX_RANKS && all[count].magic == hello_magic)
+  while (count < WEFT_RANKS_MAX && all[count].magic == hello_magic)
     count++;
   if (count == 0)
     return weft__fail(WEFT_ERR_SYSTEM, "%s: the caller's allgather wrote nothing of rank 0", call);
@@ -164,7 +164,7 @@ static weft_status prepare(const weft_world_config *config, const weft_exchange 
   weft_world_config world;
   void *members = NULL;
   weft_comm *comm = NULL;
-  WEFT__TRY(weft__world_read(config, WEFT__MAX_RANKS, call, &world));
+  WEFT__TRY(weft__world_read(config, WEFT_RANKS_MAX, call, &world));
   if (world.device == WEFT_DEVICE_CUDA && world.ranks > 1)
     return weft__fail(WEFT_ERR_UNSUPPORTED,
                       "%s: device is CUDA and ranks %lld: this version has several ranks on GPUs "
@@ -218,7 +218,7 @@ weft_status weft_comm_create_external(const weft_world_config *config,
     return weft__fail(WEFT_ERR_ARGUMENT, "%s: exchange.%s is NULL, expected a function", call,
                       own_exchange.allgather == NULL ? "allgather" : "barrier");
   /* without this buffer a rank cannot even refuse: the others learn of it by their exchange */
-  WEFT__TRY(weft__alloc(&all, WEFT__MAX_RANKS * sizeof(hello), "external world's first words"));
+  WEFT__TRY(weft__alloc(&all, WEFT_RANKS_MAX * sizeof(hello), "external world's first words"));
 
   weft_status status = WEFT_OK;
   if (comm == NULL)

@@ -166,8 +166,8 @@ static weft_status compare(const arrival *met, int64_t ranks, const char *call) 
 
 static weft_status barrier(weft_comm *comm) {
   const arrival *met = NULL;
-  WEFT__TRY(meet(comm, (arrival){.kind = MEET_BARRIER}, "barrier", &met));
-  return compare(met, comm->info.ranks, "barrier");
+  WEFT__TRY(meet(comm, (arrival){.kind = MEET_BARRIER}, comm->call, &met));
+  return compare(met, comm->info.ranks, comm->call);
 }
 
 /* This rank has read all it wants; waits until nobody reads from its buffer. The others are inside
@@ -192,8 +192,8 @@ static weft_status allgather(weft_comm *comm, const void *send, void *recv, size
   const int64_t ranks = team->ranks;
   const arrival *met = NULL;
   const arrival mine = {.kind = MEET_GATHER, .bytes = (int64_t)bytes, .send = send};
-  WEFT__TRY(meet(comm, mine, "allgather", &met));
-  WEFT__TRY(compare(met, ranks, "allgather"));
+  WEFT__TRY(meet(comm, mine, comm->call, &met));
+  WEFT__TRY(compare(met, ranks, comm->call));
   if (bytes == 0) return WEFT_OK;
   const unsigned char *const slots = team->slots + (met - team->arrivals) * INPROC_SLOT;
   for (int64_t i = 0; i < ranks; i++) {

@@ -143,7 +143,7 @@ weft_status weft_comm_create_inproc(const weft_world_config *config, weft_comm *
   if (comms == NULL)
     return weft__fail(WEFT_ERR_ARGUMENT, "%s: comms is NULL, expected room for ranks handles",
                       call);
-  WEFT__TRY(weft__world_read(config, WEFT__MAX_INPROC_RANKS, call, &world));
+  WEFT__TRY(weft__world_read(config, WEFT_INPROC_RANKS_MAX, call, &world));
   for (int64_t i = 0; i < world.ranks; i++)
     comms[i] = NULL;
   const inproc_team like = {.world_ranks = world.ranks,

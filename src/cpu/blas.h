@@ -7,8 +7,15 @@
 #include <stdint.h>
 #include <weft/weft.h>
 
-/* Opens the library once. UNSUPPORTED says which names were tried. Thread-safe. */
+/* Opens the library once. UNSUPPORTED says which names were tried; MEMORY, that a limit on address
+ * space leaves no room for it (the next call tries again). Thread-safe. */
 weft_status weft__blas_open(void);
+
+/* Announces `threads` more that will call weft__sgemm, and takes them back. OpenBLAS maps a buffer
+ * for each caller when it comes, and where it gets none it asks for ever: so where the address
+ * space is limited, the buffers are mapped now, or MEMORY says that there is no room. */
+weft_status weft__blas_take(int threads);
+void weft__blas_give(int threads);
 
 /* Name, version and kernel of the open library, or why there is none. Static storage. */
 const char *weft__blas_description(void);

@@ -5,14 +5,26 @@
 
 #include "core/env.h"
 #include "core/error.h"
+#include "core/log.h"
 #include "core/memory.h"
 #include "cpu/blas.h"
 #include "cpu/ce.h"
 
-static int64_t threads_of(const weft_ce_config *config, const weft_ce_machine *machine) {
-  if (config->threads > 0) return config->threads;
+static weft_status threads_of(const weft_ce_config *config, const weft_ce_machine *machine,
+                              int64_t *threads) {
+  if (config->threads > WEFT__MAX_THREADS)
+    return weft__fail(WEFT_ERR_ARGUMENT, "config.threads is %d, expected 0 to %d", config->threads,
+                      WEFT__MAX_THREADS);
   int64_t units = machine->units > 0 ? machine->units : weft__cores() / machine->ranks;
-  return weft__env_int("WEFT_NUM_THREADS", units > 0 ? units : 1);
+  if (units < 1) units = 1;
+  *threads = config->threads > 0 ? config->threads
+                                 : weft__env_int("WEFT_NUM_THREADS", WEFT__MAX_THREADS, units);
+  if (*threads > WEFT__MAX_THREADS) {
+    weft__log(WEFT_LOG_WARNING, "a rank uses %d of its %" PRId64 " threads, which is the most",
+              WEFT__MAX_THREADS, *threads);
+    *threads = WEFT__MAX_THREADS;
+  }
+  return WEFT_OK;
 }
 
 /* A core's f32 GEMM rate, for orientation alone: GFLOP/s seen on server cores at about 2.3 GHz. */
@@ -51,8 +63,10 @@ static void describe(const weft_ce_config *c, const weft__cpu_layout *l, weft_ce
 static weft_status layout(const weft_ce_config *config, const weft_ce_machine *machine,
                           weft_ce_plan_info *info) {
   weft__cpu_layout l;
-  WEFT__TRY(weft__cpu_layout_make(config, machine->ranks, threads_of(config, machine), WEFT__NO_CAP,
-                                  &l, &info->least_bytes));
+  int64_t threads = 0;
+  WEFT__TRY(threads_of(config, machine, &threads));
+  WEFT__TRY(
+      weft__cpu_layout_make(config, machine->ranks, threads, WEFT__NO_CAP, &l, &info->least_bytes));
   if (config->workspace != NULL && config->workspace_bytes < l.local_bytes)
     return weft__fail(WEFT_ERR_WORKSPACE,
                       "config.workspace_bytes is %" PRId64 ", expected at least %" PRId64,
@@ -67,6 +81,7 @@ static void destroy(weft_ce_plan *plan) {
   weft__cpu_ce *s = (weft__cpu_ce *)plan->state;
   if (s == NULL) return;
   weft__pool_destroy(s->pool);
+  weft__blas_give(s->blas_threads);
   weft__free(s->owned_workspace);
   if (s->symmetric != NULL) weft__comm_arena_take(plan->comm, -s->layout.symmetric_bytes);
   weft__free(s->symmetric);
@@ -101,7 +116,6 @@ static weft_status create(weft_ce_plan *plan) {
   WEFT__TRY(weft__alloc((void **)&s, sizeof *s, "plan"));
   plan->state = s;
   s->rows = weft__rows_best();
-  WEFT__TRY(weft__cpu_invariant_blas(&s->blas_logits));
   /* A smaller chunk of step, for a peer's sake, must not turn what it frees into more than was
    * asked for: the caller's workspace has the size that the rank's own layout needs. */
   weft_ce_config capped = *c;
@@ -109,6 +123,9 @@ static weft_status create(weft_ce_plan *plan) {
   WEFT__TRY(weft__cpu_layout_make(&capped, plan->ranks, plan->info.units, plan->info.token_chunk,
                                   &s->layout, &least));
   describe(c, &s->layout, &plan->info);
+  WEFT__TRY(weft__blas_take(s->layout.threads));
+  s->blas_threads = s->layout.threads;
+  WEFT__TRY(weft__cpu_invariant_blas(&s->blas_logits));
   if (s->layout.symmetric_bytes > 0) {
     WEFT__TRY(weft__comm_arena_take(plan->comm, s->layout.symmetric_bytes));
     const weft_status status =

@@ -44,6 +44,7 @@ enum {
   WEFT__ROW_GROUP = 96,         /* a GEMM's rows are a multiple of this: 32, and 12 for Haswell's */
   WEFT__BLOCK_ROWS = 480,       /* tokens of one item of the logits and inputs phases */
   WEFT__EXCHANGE_TOKENS = 4096, /* tokens of one exchange of statistics; the same on all ranks */
+  WEFT__MAX_THREADS = 1024,     /* of a rank */
   WEFT__NO_CAP = -1
 };
 
@@ -70,6 +71,7 @@ typedef struct weft__cpu_ce {
   weft__cpu_layout layout;
   const weft__rows *rows;
   bool blas_logits; /* the logits may come from BLAS */
+  int blas_threads; /* announced to blas.h */
   weft__pool *pool;
   void *owned_workspace; /* NULL where the caller gave it */
   void *symmetric;

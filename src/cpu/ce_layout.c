@@ -157,7 +157,7 @@ weft_status weft__cpu_layout_make(const weft_ce_config *config, int64_t ranks, i
                      (config->wants & WEFT_CE_STEP) && (dx || dw),
                      !dw || config->dw_dtype == WEFT_F32};
   *l = (weft__cpu_layout){0};
-  l->threads = (int)least_of(units, 1024);
+  l->threads = (int)least_of(units, WEFT__MAX_THREADS);
   l->padded_hidden = round_up(h, 16);
   l->tile_rows = h <= 4096 ? 512 : h <= 8192 ? 256 : 128;
   l->tile_ld = l->tile_rows + 16;

@@ -125,6 +125,10 @@ static void logits_item(void *job, int64_t item, int thread) {
     call->state->rows->product(a, l->tile_ld, x, l->padded_hidden, rows, w, ld, l->tile_rows,
                                l->padded_hidden, panel);
   }
+  if (call->scale.cap > 0.0f)
+    for (int64_t i = 0; i < rows; i++)
+      call->state->rows->refine(a + i * l->tile_ld, weft__cpu_tile_rows(call, tile),
+                                x + i * l->padded_hidden, w, ld, l->padded_hidden, call->scale.cap);
   if (call->row_stats == NULL)
     statistics_rows(call, tile, first_row, rows, a, call->keep_logits ? room : NULL);
   else

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/log.h"
+
 static const weft__rows *supported(int level) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -21,9 +23,19 @@ static const weft__rows *supported(int level) {
 }
 
 const weft__rows *weft__rows_best(void) {
+  static const char *const names[] = {"baseline", "avx2", "avx512"};
   const char *asked = getenv("WEFT_ISA");
-  if (asked != NULL && strcmp(asked, "baseline") == 0) return supported(0);
-  if (asked != NULL && strcmp(asked, "avx2") == 0) return supported(1);
+  if (asked == NULL || *asked == '\0') return supported(2);
+  for (int level = 0; level < 3; level++) {
+    if (strcmp(asked, names[level]) != 0) continue;
+    const weft__rows *rows = supported(level);
+    if (strcmp(rows->isa, asked) != 0)
+      weft__log(WEFT_LOG_WARNING, "WEFT_ISA=\"%s\": this CPU has no more than %s", asked,
+                rows->isa);
+    return rows;
+  }
+  weft__log(WEFT_LOG_WARNING, "WEFT_ISA=\"%.80s\" is ignored: expected baseline, avx2 or avx512",
+            asked);
   return supported(2);
 }
 

@@ -48,6 +48,10 @@ typedef struct weft__rows {
    * 16·k floats. Each sum runs over k in order in one accumulator, wherever its row stands. */
   void (*product)(float *z, int64_t z_ld, const float *x, int64_t x_ld, int64_t rows,
                   const float *w, int64_t w_ld, int64_t columns, int64_t k, float *panel);
+  /* Mends products a[i] = x·w_i of one row, k a multiple of 16, whose error a narrow cap would
+   * show. */
+  void (*refine)(float *a, int64_t n, const float *x, const float *w, int64_t w_ld, int64_t k,
+                 float cap);
 } weft__rows;
 
 /* The table for this CPU; WEFT_ISA = baseline | avx2 | avx512 asks for a lesser one. */

@@ -3,6 +3,7 @@
  * order of index and are folded at the end in a fixed order, so that every variant adds in the same
  * order. */
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 #if defined(__F16C__)
 #include <immintrin.h>
@@ -132,14 +133,70 @@ static inline vf below_top(vf z, float m) {
   return choose(d < floor, floor, d);
 }
 
+/* ---- Steep caps: logits that are large where the cap saturates ----
+ * With S = cap/T in the hundreds and above, z rounds by more than a softmax can bear (6e-8·S),
+ * though S − |z| = S·2e/(1 + e), e = e^(−2|a|/cap), is known to all its digits. So z − m is taken
+ * from that, m being any number near the top. Above 2²⁰ the rounding of m would be more than an
+ * exponent. */
+static inline bool is_steep(const weft__logit_scale *scale) {
+  const float top = scale->cap * scale->inverse_temperature;
+  return scale->cap > 0.0f && top > 64.0f && top <= 0x1p20f;
+}
+
+static inline vf steep_below_top(vf a, vf z, const weft__logit_scale *scale, float m) {
+  const vi sign_bit = (vi)splat(-0.0f), sign = (vi)a & sign_bit;
+  const vf u = (vf)((vi)(a / scale->cap) & ~sign_bit), e = exponential(u * -2.0f);
+  const float top = scale->cap * scale->inverse_temperature;
+  const vf below = (vf)((vi)(top * (2.0f * e / (1.0f + e))) | sign);
+  const vf signed_top = (vf)((vi)splat(top) | sign);
+  const vf d = choose(u > splat(1.0f), (signed_top - m) - below, z - m);
+  const vf floor = splat(WEFT__FAR_BELOW);
+  return choose(d < floor, floor, d);
+}
+
 /* Adds a group of e^d and e^d·d to the lanes' sums. */
+static inline void add_part(vf *s, vf *t, vf d) {
+  const vf e = exponential(d);
+  *s += e;
+  *t += e * d;
+}
+
 static inline void add_group(vf s[PARTS], vf t[PARTS], const float *z, float m) {
 #pragma GCC unroll 4
+  for (int part = 0; part < PARTS; part++)
+    add_part(&s[part], &t[part], below_top(load(z + part * WIDTH), m));
+}
+
+/* As statistics(), which see; z may be the row a, so a group is read before it is written. */
+static void steep_statistics(const float *a, float *z, int64_t n, const weft__logit_scale *scale,
+                             weft__stats *out) {
+  float group[LANES], logits_of[LANES];
+  vf top[PARTS], s[PARTS], t[PARTS];
   for (int part = 0; part < PARTS; part++) {
-    const vf d = below_top(load(z + part * WIDTH), m), e = exponential(d);
-    s[part] += e;
-    t[part] += e * d;
+    top[part] = splat(-INFINITY);
+    s[part] = t[part] = splat(0.0f);
   }
+  for (int64_t i = 0; i < n; i += LANES) {
+    fill_group(group, a + i, n - i, a[0]);
+    for (int part = 0; part < PARTS; part++)
+      top[part] = greater(top[part], scaled(load(group + part * WIDTH), scale));
+  }
+  const float m = fold_max(top);
+  for (int64_t i = 0; i < n; i += LANES) {
+    const int64_t here = n - i < LANES ? n - i : LANES;
+    fill_group(group, a + i, here, 0.0f);
+    for (int part = 0; part < PARTS; part++) {
+      const vf products = load(group + part * WIDTH), logit = scaled(products, scale);
+      store(logits_of + part * WIDTH, logit);
+      store(group + part * WIDTH, steep_below_top(products, logit, scale, m));
+    }
+    for (int64_t lane = here; lane < LANES; lane++) /* e^−100 counts as 0 */
+      group[lane] = -100.0f;
+    for (int part = 0; part < PARTS; part++)
+      add_part(&s[part], &t[part], load(group + part * WIDTH));
+    memcpy(z + i, logits_of, (size_t)here * sizeof(float));
+  }
+  *out = (weft__stats){m, fold_sum(s), 0.0f, fold_sum(t)};
 }
 
 static void statistics(const float *a, float *z, int64_t n, const weft__logit_scale *scale,
@@ -147,6 +204,10 @@ static void statistics(const float *a, float *z, int64_t n, const weft__logit_sc
   const int64_t whole = n / LANES * LANES, rest = n - whole;
   float group[LANES];
   vf top[PARTS], s[PARTS], t[PARTS];
+  if (is_steep(scale)) {
+    steep_statistics(a, z, n, scale, out);
+    return;
+  }
   for (int part = 0; part < PARTS; part++) {
     top[part] = splat(-INFINITY);
     s[part] = t[part] = splat(0.0f);
@@ -179,11 +240,13 @@ static inline vf cap_slope(vf a, float cap) {
   return 4.0f * e / (f * f);
 }
 
-static inline vf logit_gradient(vf a, const weft__logit_scale *scale, const weft__row_gradient *g) {
+static inline vf logit_gradient(vf a, const weft__logit_scale *scale, const weft__row_gradient *g,
+                                bool steep) {
   const vf scaled_a = scaled(a, scale), top = splat(g->m);
   /* The statistics saw z rounded, so z − m must not be contracted with the product that gave z:
    * p would not sum to 1. Taking m where z is above it, which it never is, keeps them apart. */
-  const vf d = below_top(choose(scaled_a > top, top, scaled_a), g->m);
+  const vf z = choose(scaled_a > top, top, scaled_a);
+  const vf d = steep ? steep_below_top(a, z, scale, g->m) : below_top(z, g->m);
   const vf p = exponential(d) * g->inverse_s;
   const vf dz = p * (g->constant - g->g_entropy * (d - g->mean)) * scale->inverse_temperature;
   return scale->cap > 0.0f ? dz * cap_slope(a, scale->cap) : dz;
@@ -191,13 +254,14 @@ static inline vf logit_gradient(vf a, const weft__logit_scale *scale, const weft
 
 static void gradient(float *a, int64_t n, const weft__logit_scale *scale,
                      const weft__row_gradient *g) {
+  const bool steep = is_steep(scale);
   int64_t i = 0;
   for (; i + WIDTH <= n; i += WIDTH)
-    store(a + i, logit_gradient(load(a + i), scale, g));
+    store(a + i, logit_gradient(load(a + i), scale, g, steep));
   if (i == n) return;
   float group[LANES];
   fill_group(group, a + i, n - i, 0.0f);
-  store(group, logit_gradient(load(group), scale, g));
+  store(group, logit_gradient(load(group), scale, g, steep));
   memcpy(a + i, group, (size_t)(n - i) * sizeof(float));
 }
 
@@ -247,6 +311,33 @@ static void product(float *z, int64_t z_ld, const float *x, int64_t x_ld, int64_
     for (int64_t r = 0; r < rows; r += PRODUCT_ROWS)
       product_group(z + r * z_ld + c, z_ld, x + r * x_ld, x_ld,
                     rows - r < PRODUCT_ROWS ? (int)(rows - r) : PRODUCT_ROWS, k, panel);
+  }
+}
+
+/* ---- Products where the cap is narrow ---- */
+
+/* The cap's slope e^(−2|a|/cap) turns an error of a into a relative one of 2/cap times its size;
+ * sums in f32 err by about 1e-7 of the row's largest product. Where that is more than 64 caps, the
+ * products below 12 caps (the others have no slope left) are summed again in f64, in a fixed order.
+ */
+static void refine(float *a, int64_t n, const float *x, const float *w, int64_t w_ld, int64_t k,
+                   float cap) {
+  const float wide = 64.0f * cap, narrow = 12.0f * cap;
+  float largest = 0.0f;
+  for (int64_t i = 0; i < n; i++)
+    largest = fabsf(a[i]) > largest ? fabsf(a[i]) : largest;
+  if (!(largest > wide)) return;
+  for (int64_t i = 0; i < n; i++) {
+    double sums[LANES] = {0.0};
+    if (!(fabsf(a[i]) < narrow)) continue;
+    const float *row = w + i * w_ld;
+    for (int64_t j = 0; j < k; j += LANES)
+      for (int lane = 0; lane < LANES; lane++)
+        sums[lane] += (double)x[j + lane] * (double)row[j + lane];
+    for (int width = LANES / 2; width > 0; width /= 2)
+      for (int lane = 0; lane < width; lane++)
+        sums[lane] += sums[lane + width];
+    a[i] = (float)sums[0];
   }
 }
 
@@ -364,5 +455,5 @@ static void from_f32(void *out, const float *in, int64_t n, int dtype) {
     memcpy(out, in, (size_t)n * sizeof(float));
 }
 
-const weft__rows WEFT_ROWS_TABLE = {WEFT_ROWS_ISA, statistics, gradient,   to_f32,
-                                    from_f32,      add,        add_scaled, product};
+const weft__rows WEFT_ROWS_TABLE = {WEFT_ROWS_ISA, statistics, gradient, to_f32, from_f32,
+                                    add,           add_scaled, product,  refine};

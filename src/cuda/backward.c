@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "device/ce/step_schedule.h"
 
 static int64_t tiles_of(int64_t count, int64_t tile) {
   return (count + tile - 1) / tile;
@@ -17,6 +18,24 @@ static int64_t carve(int64_t *end, int64_t bytes) {
   const int64_t start = *end;
   *end += aligned(bytes);
   return start;
+}
+
+/* What a number of waves asks for; l->waves and l->wave_cols are set. */
+static void lay_out(int64_t tokens, int64_t hidden, struct ce_backward_layout *l) {
+  const int64_t row_tiles = tiles_of(tokens, BACKWARD_TILE), rows = row_tiles * BACKWARD_TILE;
+  const struct backward_schedule s = {
+      .row_tiles = (uint32_t)row_tiles, .wave_cols = l->wave_cols, .keeps = l->keeps != 0};
+  l->sums_stride = (uint32_t)(tiles_of(hidden, 4) * 4);
+  l->counters_bytes = (int64_t)backward_counters(&s) * 4;
+  l->dz = carve(&l->bytes, l->wave_cols * tokens * BACKWARD_TILE_COLS * 2);
+  l->sums = carve(&l->bytes, l->waves > 1 ? tokens * l->sums_stride * 4 : 0);
+  l->constants = carve(&l->bytes, rows * 16);
+  l->target_weight = carve(&l->bytes, rows * 4);
+  l->residual = carve(&l->bytes, rows * 4);
+  l->unscale = carve(&l->bytes, row_tiles * 4);
+  l->sums_of_tiles = carve(&l->bytes, l->keeps ? 2 * l->wave_cols * STEP_SUMS * rows * 4 : 0);
+  l->target_logits = carve(&l->bytes, l->keeps ? rows * 4 : 0);
+  l->counters = carve(&l->bytes, l->counters_bytes);
 }
 
 weft_status weft__ce_backward_layout(int64_t tokens, int64_t hidden, int64_t rows, int64_t dz_bytes,
@@ -33,16 +52,17 @@ weft_status weft__ce_backward_layout(int64_t tokens, int64_t hidden, int64_t row
   l->waves = (uint32_t)tiles_of(col_tiles, most);
   l->wave_cols = (uint32_t)tiles_of(col_tiles, l->waves);
   l->waves = (uint32_t)tiles_of(col_tiles, l->wave_cols);
-  l->sums_stride = (uint32_t)(tiles_of(hidden, 4) * 4);
-  const int64_t row_tiles = tiles_of(tokens, BACKWARD_TILE);
-  l->counters_bytes = (1 + 3 * row_tiles + 2 * (int64_t)l->wave_cols) * 4;
-  l->dz = carve(&l->bytes, l->wave_cols * col_bytes);
-  l->sums = carve(&l->bytes, l->waves > 1 ? tokens * l->sums_stride * 4 : 0);
-  l->constants = carve(&l->bytes, row_tiles * BACKWARD_TILE * 16);
-  l->target_weight = carve(&l->bytes, row_tiles * BACKWARD_TILE * 4);
-  l->unscale = carve(&l->bytes, row_tiles * 4);
-  l->counters = carve(&l->bytes, l->counters_bytes);
+  lay_out(tokens, hidden, l);
   return WEFT_OK;
+}
+
+void weft__ce_step_layout(int64_t tokens, int64_t hidden, int64_t rows,
+                          struct ce_backward_layout *l) {
+  memset(l, 0, sizeof *l);
+  l->waves = 1;
+  l->wave_cols = (uint32_t)tiles_of(rows, BACKWARD_TILE_COLS);
+  l->keeps = 1;
+  lay_out(tokens, hidden, l);
 }
 
 weft_status weft__ce_backward_fit(int64_t tokens, int64_t hidden, int64_t rows, int64_t bytes,
@@ -116,19 +136,24 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
                       (long long)p->tokens, (long long)p->hidden, (long long)p->rows);
   WEFT__TRY(check_rows("x", p->x, p->x_stride, p->hidden));
   WEFT__TRY(check_rows("w", p->w, p->w_stride, p->hidden));
+  if (p->keeps && (!l->keeps || p->softcap > 0 || p->g_entropy != 0))
+    return weft__fail(WEFT_ERR_UNSUPPORTED, "a step keeps exponentials in a layout of its own, "
+                                            "without a soft cap and an entropy gradient");
   struct backward_schedule s = {.row_tiles = (uint32_t)tiles_of(p->tokens, BACKWARD_TILE),
                                 .col_tiles = (uint32_t)tiles_of(p->rows, BACKWARD_TILE_COLS),
                                 .h_tiles = (uint32_t)tiles_of(p->hidden, BACKWARD_TILE),
                                 .wave_cols = l->wave_cols,
                                 .dx = p->dx != 0,
-                                .dw = p->dw != 0};
+                                .dw = p->dw != 0,
+                                .keeps = l->keeps != 0};
   /* Few rows keep the operands in L2, many read W less often: measured. Two groups at least, so
    * that dX of the first need not wait for dZ of the last. */
   const uint32_t good = s.row_tiles > 32 ? 8 : 4;
   s.group = p->group ? p->group : s.row_tiles > good ? good : (s.row_tiles + 1) / 2;
   if (s.group > s.row_tiles) s.group = s.row_tiles;
+  if (s.keeps) s.left = step_left(&s);
   const double tiles = (double)s.row_tiles * (s.col_tiles + (double)s.h_tiles * l->waves) +
-                       (double)s.col_tiles * s.h_tiles + s.row_tiles;
+                       (double)s.col_tiles * s.h_tiles + s.row_tiles + s.left;
   if (tiles > (double)INT32_MAX)
     return weft__fail(WEFT_ERR_UNSUPPORTED, "backward of more than 2^31 tiles");
 
@@ -142,11 +167,12 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
   args->counters.a = workspace + (uint64_t)l->counters;
   args->constants.a = workspace + (uint64_t)l->constants;
   args->target_weight.a = workspace + (uint64_t)l->target_weight;
+  args->residual.a = workspace + (uint64_t)l->residual;
   args->unscale.a = workspace + (uint64_t)l->unscale;
   args->sums.a = workspace + (uint64_t)l->sums;
   args->sums_stride = l->sums_stride;
   args->target.a = p->target;
-  args->stats.a = p->stats;
+  args->stats.a = p->keeps ? 0 : p->stats;
   args->g_nll.a = p->g_nll;
   args->g_entropy.a = p->g_entropy;
   args->g_lse.a = p->g_lse;
@@ -164,12 +190,22 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *p,
   args->dw_mapped = p->dw != 0 && mapped(p->dw, p->dw_stride, p->hidden, p->dw_f32);
   args->dx.a = p->dx;
   args->dw.a = p->dw;
+  args->w_rows.a = p->w;
   args->dx_stride = p->dx_stride;
   args->dw_stride = p->dw_stride;
+  args->w_stride = p->w_stride;
   args->errors.a = p->errors;
   args->host_errors.a = p->host_errors;
   args->count_targets = p->count_targets != 0;
   args->timeout_ns = p->timeout_ns;
+  args->kept.a = workspace + (uint64_t)l->dz;
+  args->kept_stride = (uint64_t)l->wave_cols * BACKWARD_TILE_COLS;
+  args->sums_of_tiles.a = workspace + (uint64_t)l->sums_of_tiles;
+  args->target_logits.a = workspace + (uint64_t)l->target_logits;
+  args->nll.a = p->nll;
+  args->lse.a = p->lse;
+  args->entropy.a = p->entropy;
+  args->wants_entropy = p->wants_entropy != 0;
   args->trace.a = p->trace;
   args->trace_tiles = p->trace_tiles;
 
@@ -205,14 +241,17 @@ const char *weft__ce_backward_name(int f16) {
   return f16 ? "sm90_ce_backward_f16" : "sm90_ce_backward_bf16";
 }
 
+const char *weft__ce_step_name(int f16) {
+  return f16 ? "sm90_ce_step_f16" : "sm90_ce_step_bf16";
+}
+
 weft_status weft__ce_backward_load(struct device_images *images, const char *name, int device,
                                    struct ce_backward_kernel *out) {
   const struct cuda_launch launch = {.ctas = 1024 * BACKWARD_CLUSTER, /* more than fit anywhere */
                                      .threads = BACKWARD_THREADS,
                                      .cluster = BACKWARD_CLUSTER,
-                                     .shared_bytes = BACKWARD_SHARED_BYTES};
-  WEFT__TRY(
-      weft__cuda_kernel_load(images, name, name, device, BACKWARD_SHARED_BYTES, &out->kernel));
+                                     .shared_bytes = STEP_SHARED_BYTES};
+  WEFT__TRY(weft__cuda_kernel_load(images, name, name, device, STEP_SHARED_BYTES, &out->kernel));
   int clusters = 0;
   WEFT__TRY(weft__cuda_max_clusters(&out->kernel, &launch, &clusters));
   if (clusters < 1)
@@ -234,7 +273,8 @@ weft_status weft__ce_backward_prepare(const struct ce_backward_kernel *kernel,
   out->launch = (struct cuda_launch){.ctas = kernel->clusters_max * BACKWARD_CLUSTER,
                                      .threads = BACKWARD_THREADS,
                                      .cluster = BACKWARD_CLUSTER,
-                                     .shared_bytes = BACKWARD_SHARED_BYTES,
+                                     .shared_bytes =
+                                         layout->keeps ? STEP_SHARED_BYTES : BACKWARD_SHARED_BYTES,
                                      .cooperative = 1};
   return WEFT_OK;
 }

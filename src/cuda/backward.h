@@ -19,7 +19,11 @@ struct ce_backward_problem {
   int f16, target_i64, dx_f32, dw_f32, dw_accumulate;
   cuda_address errors, host_errors; /* as in struct backward_args; host_errors may be 0 */
   int count_targets;
-  int dx_in_turn; /* the kernel's warpgroups take dX in turn */
+  /* A step: the loss as well, for statistics and entropy gradients that are not there, and no soft
+   * cap. */
+  int keeps, wants_entropy;
+  cuda_address nll, lse, entropy; /* each 0 where it is not wanted */
+  int dx_in_turn;                 /* the kernel's warpgroups take dX in turn */
   uint64_t timeout_ns;
   uint32_t group; /* row tiles that walk the vocabulary together, 0: a good number */
   cuda_address trace;
@@ -29,9 +33,11 @@ struct ce_backward_problem {
 /* The workspace: sizes and offsets in bytes, of a call of at most so many tokens. */
 struct ce_backward_layout {
   uint32_t waves, wave_cols; /* wave_cols in tiles of 384 rows of W */
-  int64_t dz, sums, constants, target_weight, unscale, counters, bytes;
+  int64_t dz, sums, constants, target_weight, residual, unscale, counters, bytes;
   int64_t counters_bytes;
   uint32_t sums_stride;
+  int keeps; /* a step's, with these as well: */
+  int64_t sums_of_tiles, target_logits;
 };
 
 /* As few waves as `dz_bytes` of dZ allow, and all of one size. Errors: WORKSPACE, where not even
@@ -43,6 +49,10 @@ weft_status weft__ce_backward_layout(int64_t tokens, int64_t hidden, int64_t row
  * with which there is a layout; where bytes are less, the error is WORKSPACE. */
 weft_status weft__ce_backward_fit(int64_t tokens, int64_t hidden, int64_t rows, int64_t bytes,
                                   struct ce_backward_layout *layout, int64_t *least);
+
+/* The layout of a step. */
+void weft__ce_step_layout(int64_t tokens, int64_t hidden, int64_t rows,
+                          struct ce_backward_layout *layout);
 
 /* All of `args` but its maps, which are made of `tensors` (weft__ce_backward_maps). Needs no
  * device. */
@@ -59,8 +69,9 @@ struct ce_backward_kernel {
 };
 weft_status weft__ce_backward_load(struct device_images *images, const char *name, int device,
                                    struct ce_backward_kernel *out);
-/* The library's kernel of a dtype. */
+/* The library's kernel of a dtype, of backward or of a step. */
 const char *weft__ce_backward_name(int f16);
+const char *weft__ce_step_name(int f16);
 
 struct ce_backward_launch {
   struct backward_args args;

@@ -80,9 +80,10 @@ static weft_status create_here(weft_ce_plan *plan) {
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
   WEFT__TRY(weft__sm90_forward_load(plan));
   if (plan->config.wants & (WEFT_CE_DX | WEFT_CE_DW)) WEFT__TRY(weft__sm90_backward_load(plan));
-  s->timeout_ns = 1000000 * (uint64_t)(plan->comm != NULL
-                                           ? plan->comm->info.timeout_ms
-                                           : weft__env_int("WEFT_TIMEOUT_MS", DEFAULT_TIMEOUT_MS));
+  s->timeout_ns =
+      1000000 * (uint64_t)(plan->comm != NULL
+                               ? plan->comm->info.timeout_ms
+                               : weft__env_int("WEFT_TIMEOUT_MS", INT64_MAX, DEFAULT_TIMEOUT_MS));
   if (weft__cuda_team_has_peers(plan->comm)) {
     WEFT__TRY(weft__sm90_team_load(plan));
     WEFT__TRY(weft__cuda_team_create(&s->team, plan->comm, s->layout.symmetric_bytes,

@@ -23,6 +23,7 @@ typedef struct weft__sm90_layout {
   uint32_t forward_segments, forward_group; /* forward_schedule_make()'s */
   uint32_t forward_pace;                    /* steps of depth between clusters, 0: any number */
   int64_t forward_bytes, backward_bytes;    /* scratch of a phase */
+  int64_t step_bytes;                       /* of a step that keeps exponentials, 0: none does */
   int64_t local_bytes;                      /* all of it */
   int64_t waves, wave_rows;                 /* of backward */
   int64_t kept_tokens;                      /* whose exponentials step keeps; 0: it recomputes */
@@ -47,7 +48,7 @@ typedef struct weft__sm90_ce {
   struct cuda_team team; /* team.comm is NULL where the plan has no peers */
   struct cuda_kernel forward, absent, dx_reduce;
   int dx_apart; /* WEFT_DX_APART: dX is summed by a kernel behind backward in any case */
-  struct ce_backward_kernel backward;
+  struct ce_backward_kernel backward, step;
   uint32_t clusters; /* of two CTAs that run at once */
 } weft__sm90_ce;
 

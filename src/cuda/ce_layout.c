@@ -52,7 +52,8 @@ weft_status weft__sm90_layout_make(const weft_ce_config *config, int64_t sms, in
                                        &least_scratch));
   out->backward_bytes = aligned(out->backward_bytes);
   *least = fixed + most_of(aligned(least_scratch), out->forward_bytes);
-  const int64_t bytes = fixed + most_of(out->backward_bytes, out->forward_bytes);
+  const int64_t bytes =
+      fixed + most_of(aligned(out->step_bytes), most_of(out->backward_bytes, out->forward_bytes));
   out->local_bytes = bytes - out->symmetric_bytes;
   if (budget != 0 && bytes > budget)
     return weft__fail(WEFT_ERR_WORKSPACE,
@@ -79,13 +80,17 @@ void weft__sm90_describe(const weft_ce_config *c, const weft__sm90_layout *l,
   const uint32_t rows = (uint32_t)(c->vocab_local < c->vocab ? c->vocab_local : c->vocab);
   const struct forward_schedule s = forward_schedule_make(
       (uint32_t)c->max_tokens, rows, FORWARD_SEGMENTS_MAX, FORWARD_GROUP_TILES);
-  char backward[96] = "";
+  char backward[64] = "", step[64] = "";
   if (gradients)
     snprintf(backward, sizeof backward, "; backward in %" PRId64 " waves of %" PRId64 " rows",
              l->waves, l->wave_rows);
+  if (gradients && (c->wants & WEFT_CE_STEP))
+    snprintf(step, sizeof step, "%s",
+             l->kept_tokens > 0 ? "; step keeps exponentials (without entropy gradient)"
+                                : "; step recomputes logits");
   snprintf(info->text, sizeof info->text,
-           "%" PRId64 " SMs; forward in %u tiles of %d tokens by %u segments of the vocabulary%s",
-           l->sms, s.token_tiles, FORWARD_TILE_TOKENS, s.segments * 2, backward);
+           "%" PRId64 " SMs; forward in %u tiles of %d tokens by %u segments of the vocabulary%s%s",
+           l->sms, s.token_tiles, FORWARD_TILE_TOKENS, s.segments * 2, backward, step);
 }
 
 int64_t weft__sm90_units(const weft_ce_machine *machine) {

@@ -63,7 +63,7 @@ static weft_status load(const char *name, int device, unsigned shared_bytes, voi
 weft_status weft__sm90_team_load(weft_ce_plan *plan) {
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
   const cuda_stream stream = (cuda_stream)weft__gpu_rank_stream(plan->comm->gpu_rank);
-  s->dx_apart = weft__env_int("WEFT_DX_APART", 0) != 0;
+  s->dx_apart = weft__env_int("WEFT_DX_APART", 1, 0) != 0;
   struct forward_args forward = {0};
   struct dx_reduce_args reduce = {0};
   WEFT__TRY(load("sm90_ce_forward_absent", s->device, 0, &forward, stream, &s->absent));

@@ -157,8 +157,9 @@ static weft_status create_here(weft_ep_plan *plan, int64_t sms) {
     s->block = s->team.block;
     s->view = s->team.view;
   }
-  const int64_t ms =
-      c->timeout_ms > 0 ? c->timeout_ms : weft__env_int("WEFT_TIMEOUT_MS", DEFAULT_TIMEOUT_MS);
+  const int64_t ms = c->timeout_ms > 0
+                         ? c->timeout_ms
+                         : weft__env_int("WEFT_TIMEOUT_MS", INT64_MAX, DEFAULT_TIMEOUT_MS);
   s->view.timeout_ns = 1000000 * (uint64_t)ms;
   return WEFT_OK;
 }

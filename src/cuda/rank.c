@@ -33,7 +33,7 @@ static weft_status check_share(const weft_world_config *world, int32_t gpu, int 
   int64_t here = 0;
   for (int64_t r = 0; r < world->ranks; r++)
     here += gpu_of(world, r, count) == gpu;
-  const int64_t queues = weft__env_int("CUDA_DEVICE_MAX_CONNECTIONS", CONNECTIONS_DEFAULT);
+  const int64_t queues = weft__env_int("CUDA_DEVICE_MAX_CONNECTIONS", 4096, CONNECTIONS_DEFAULT);
   if (here > queues)
     return weft__fail(WEFT_ERR_UNSUPPORTED,
                       "%lld ranks on GPU %d, whose context has %lld hardware queues: set "

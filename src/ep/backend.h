@@ -12,11 +12,8 @@
 typedef struct weft__ep_backend weft__ep_backend;
 
 enum {
-  WEFT__EP_FLIGHTS = 2,   /* operations that may be sent and not yet received */
-  WEFT__EP_BLOCK = 128,   /* channels that share a scale */
-  WEFT__EP_MAX_TOPK = 32, /* of a token */
-  WEFT__EP_MAX_TOKENS = 8192,
-  WEFT__EP_MAX_EXPERTS = 65536
+  WEFT__EP_FLIGHTS = 2, /* operations that may be sent and not yet received */
+  WEFT__EP_BLOCK = 128  /* channels that share a scale */
 };
 
 struct weft_ep_plan {

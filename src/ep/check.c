@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "core/error.h"
+#include "core/spans.h"
 #include "core/structs.h"
 
 static weft_status within(const char *name, int64_t value, int64_t least, int64_t most) {
@@ -14,17 +15,17 @@ static weft_status within(const char *name, int64_t value, int64_t least, int64_
 }
 
 static weft_status check_sizes(const weft_ep_config *c, int64_t ranks) {
-  WEFT__TRY(within("tokens_max", c->tokens_max, 0, WEFT__EP_MAX_TOKENS));
+  WEFT__TRY(within("tokens_max", c->tokens_max, 0, WEFT_EP_TOKENS_MAX));
   WEFT__TRY(within("hidden", c->hidden, 8, 1 << 24));
   if (c->hidden % 8 != 0)
     return weft__fail(WEFT_ERR_ARGUMENT, "config.hidden is %" PRId64 ", expected a multiple of 8",
                       c->hidden);
-  WEFT__TRY(within("experts", c->experts, 1, WEFT__EP_MAX_EXPERTS));
+  WEFT__TRY(within("experts", c->experts, 1, WEFT_EP_EXPERTS_MAX));
   if (c->experts % ranks != 0)
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "config.experts is %" PRId64 ", expected a multiple of the %" PRId64 " ranks",
                       c->experts, ranks);
-  WEFT__TRY(within("topk", c->topk, 1, WEFT__EP_MAX_TOPK));
+  WEFT__TRY(within("topk", c->topk, 1, WEFT_EP_TOPK_MAX));
   WEFT__TRY(within("timeout_ms", c->timeout_ms, 0, INT64_MAX));
   WEFT__TRY(within("workspace_bytes", c->workspace_bytes, 0, INT64_MAX));
   return within("max_sms", c->max_sms, 0, INT32_MAX);
@@ -61,63 +62,6 @@ weft_status weft__ep_config_check(weft_ep_config *out, const weft_ep_config *in,
 }
 
 /* ---- Call arguments ---- */
-
-typedef struct span {
-  const char *name;
-  const unsigned char *first;
-  int64_t bytes;
-} span;
-
-static weft_status check_array(const char *name, const void *pointer, int64_t count, int64_t bytes,
-                               bool needed, span *out) {
-  out->name = name;
-  out->first = (const unsigned char *)pointer;
-  out->bytes = pointer != NULL ? count * bytes : 0;
-  if (pointer == NULL && needed && count > 0)
-    return weft__fail(WEFT_ERR_ARGUMENT, "args.%s is NULL, expected %" PRId64 " elements", name,
-                      count);
-  if ((uintptr_t)pointer % (uintptr_t)bytes != 0)
-    return weft__fail(WEFT_ERR_ARGUMENT,
-                      "args.%s is %p, expected alignment to its %" PRId64 "-byte elements", name,
-                      pointer, bytes);
-  return WEFT_OK;
-}
-
-/* Rows that are copied in bulk. */
-static weft_status check_aligned(const char *name, const void *pointer, int64_t row_bytes,
-                                 int64_t alignment) {
-  if (alignment == 0 ||
-      ((uintptr_t)pointer % (uintptr_t)alignment == 0 && row_bytes % alignment == 0))
-    return WEFT_OK;
-  return weft__fail(WEFT_ERR_UNSUPPORTED,
-                    "args.%s is %p with rows of %" PRId64
-                    " bytes, expected rows aligned to %" PRId64 " bytes on a GPU",
-                    name, pointer, row_bytes, alignment);
-}
-
-static weft_status check_rows(const char *name, const void *pointer, int64_t rows, int64_t *stride,
-                              int64_t hidden, int64_t alignment, span *out) {
-  if (*stride != 0 && (*stride < hidden || *stride > INT32_MAX))
-    return weft__fail(WEFT_ERR_ARGUMENT,
-                      "args.%s_stride is %" PRId64 ", expected 0 or %" PRId64
-                      " (hidden) to 2^31 − 1",
-                      name, *stride, hidden);
-  if (*stride == 0) *stride = hidden;
-  WEFT__TRY(check_aligned(name, pointer, *stride * 2, alignment));
-  return check_array(name, pointer, rows > 0 ? (rows - 1) * *stride + hidden : 0, 2, true, out);
-}
-
-static weft_status check_apart(const span *outputs, int n_outputs, const span *inputs,
-                               int n_inputs) {
-  for (int o = 0; o < n_outputs; o++)
-    for (int i = 0; i < n_inputs + o; i++) {
-      const span *a = &outputs[o], *b = i < n_inputs ? &inputs[i] : &outputs[i - n_inputs];
-      if (a->bytes == 0 || b->bytes == 0) continue;
-      if (a->first < b->first + b->bytes && b->first < a->first + a->bytes)
-        return weft__fail(WEFT_ERR_ARGUMENT, "args.%s overlaps args.%s", a->name, b->name);
-    }
-  return WEFT_OK;
-}
 
 static int64_t expert_at(const weft_ep_config *c, const void *topk_idx, int64_t at) {
   return c->topk_dtype == WEFT_I32 ? ((const int32_t *)topk_idx)[at]
@@ -166,6 +110,18 @@ static weft_status check_tokens(const weft_ep_dispatch_args *a, const weft_ep_ha
   return WEFT_OK;
 }
 
+/* Rows that are copied in bulk. */
+static weft_status check_aligned(const char *name, const void *pointer, int64_t row_bytes,
+                                 int64_t alignment) {
+  if (alignment == 0 ||
+      ((uintptr_t)pointer % (uintptr_t)alignment == 0 && row_bytes % alignment == 0))
+    return WEFT_OK;
+  return weft__fail(WEFT_ERR_UNSUPPORTED,
+                    "args.%s is %p with rows of %" PRId64
+                    " bytes, expected rows aligned to %" PRId64 " bytes on a GPU",
+                    name, pointer, row_bytes, alignment);
+}
+
 weft_status weft__ep_dispatch_check(weft_ep_dispatch_args *out, const weft_ep_dispatch_args *in,
                                     const weft_ep_handle *handle, int halves) {
   const weft_ep_plan *plan = handle->plan;
@@ -173,38 +129,40 @@ weft_status weft__ep_dispatch_check(weft_ep_dispatch_args *out, const weft_ep_di
   const weft_ep_plan_info *info = &plan->info;
   const weft_ep_dispatch_args defaults = WEFT_EP_DISPATCH_ARGS_INIT;
   const int64_t alignment = plan->backend->row_alignment;
-  span inputs[4], outputs[6];
+  weft__span inputs[4], outputs[6];
   int ins = 0, outs = 0;
   *out = defaults;
   WEFT__TRY(weft__struct_read(out, sizeof *out, in, sizeof *out, "args"));
   if (halves & WEFT__EP_SEND) {
     WEFT__TRY(check_tokens(out, handle));
     WEFT__TRY(
-        check_rows("x", out->x, out->tokens, &out->x_stride, c->hidden, alignment, &inputs[ins++]));
+        weft__span_rows("x", out->x, out->tokens, out->x_stride, c->hidden, 2, &inputs[ins++]));
+    if (out->x_stride == 0) out->x_stride = c->hidden;
+    WEFT__TRY(check_aligned("x", out->x, out->x_stride * 2, alignment));
     if (!out->reuse) {
-      WEFT__TRY(check_array("topk_idx", out->topk_idx, out->tokens * c->topk,
-                            c->topk_dtype == WEFT_I32 ? 4 : 8, true, &inputs[ins++]));
+      WEFT__TRY(weft__span_array("topk_idx", out->topk_idx, out->tokens * c->topk,
+                                 c->topk_dtype == WEFT_I32 ? 4 : 8, true, &inputs[ins++]));
       /* a GPU's kernels look at theirs */
       if (alignment == 0) WEFT__TRY(check_experts(c, out->topk_idx, out->tokens));
     }
-    WEFT__TRY(check_array("topk_weights", out->topk_weights, out->tokens * c->topk, 4, false,
-                          &inputs[ins++]));
+    WEFT__TRY(weft__span_array("topk_weights", out->topk_weights, out->tokens * c->topk, 4, false,
+                               &inputs[ins++]));
   }
   if (halves & WEFT__EP_RECEIVE) {
     const int64_t experts = info->experts_local;
     WEFT__TRY(check_aligned("recv_x", out->recv_x, alignment, alignment));
-    WEFT__TRY(check_array("recv_x", out->recv_x, info->rows_max * c->hidden,
-                          c->dtype == WEFT_E4M3 ? 1 : 2, true, &outputs[outs++]));
-    WEFT__TRY(check_array("recv_scales", out->recv_scales, info->scale_bytes / 4, 4,
-                          c->dtype == WEFT_E4M3, &outputs[outs++]));
-    WEFT__TRY(
-        check_array("recv_weights", out->recv_weights, info->rows_max, 4, false, &outputs[outs++]));
-    WEFT__TRY(check_array("counts", out->counts, experts, 8, false, &outputs[outs++]));
-    WEFT__TRY(check_array("offsets", out->offsets, experts + 1, 8, false, &outputs[outs++]));
-    WEFT__TRY(check_array("source_counts", out->source_counts, experts * plan->ranks, 8, false,
-                          &outputs[outs++]));
+    WEFT__TRY(weft__span_array("recv_x", out->recv_x, info->rows_max * c->hidden,
+                               c->dtype == WEFT_E4M3 ? 1 : 2, true, &outputs[outs++]));
+    WEFT__TRY(weft__span_array("recv_scales", out->recv_scales, info->scale_bytes / 4, 4,
+                               c->dtype == WEFT_E4M3, &outputs[outs++]));
+    WEFT__TRY(weft__span_array("recv_weights", out->recv_weights, info->rows_max, 4, false,
+                               &outputs[outs++]));
+    WEFT__TRY(weft__span_array("counts", out->counts, experts, 8, false, &outputs[outs++]));
+    WEFT__TRY(weft__span_array("offsets", out->offsets, experts + 1, 8, false, &outputs[outs++]));
+    WEFT__TRY(weft__span_array("source_counts", out->source_counts, experts * plan->ranks, 8, false,
+                               &outputs[outs++]));
   }
-  return check_apart(outputs, outs, inputs, ins);
+  return weft__spans_apart(outputs, outs, inputs, ins, c->workspace, plan->info.local_bytes);
 }
 
 weft_status weft__ep_combine_check(weft_ep_combine_args *out, const weft_ep_combine_args *in,
@@ -213,7 +171,7 @@ weft_status weft__ep_combine_check(weft_ep_combine_args *out, const weft_ep_comb
   const weft_ep_config *c = &plan->config;
   const weft_ep_combine_args defaults = WEFT_EP_COMBINE_ARGS_INIT;
   const int64_t alignment = plan->backend->row_alignment;
-  span inputs[3], outputs[2];
+  weft__span inputs[3], outputs[2];
   int ins = 0, outs = 0;
   *out = defaults;
   WEFT__TRY(weft__struct_read(out, sizeof *out, in, sizeof *out, "args"));
@@ -222,17 +180,20 @@ weft_status weft__ep_combine_check(weft_ep_combine_args *out, const weft_ep_comb
                       "the handle has no routing to combine by: expected a dispatch before");
   if (halves & WEFT__EP_SEND) {
     WEFT__TRY(check_aligned("y", out->y, alignment, alignment));
-    WEFT__TRY(check_array("y", out->y, plan->info.rows_max * c->hidden, 2, true, &inputs[ins++]));
-    WEFT__TRY(check_array("row_gradient", out->row_gradient, plan->info.rows_max, 4, false,
-                          &inputs[ins++]));
+    WEFT__TRY(
+        weft__span_array("y", out->y, plan->info.rows_max * c->hidden, 2, true, &inputs[ins++]));
+    WEFT__TRY(weft__span_array("row_gradient", out->row_gradient, plan->info.rows_max, 4, false,
+                               &inputs[ins++]));
   }
   if (halves & WEFT__EP_RECEIVE) {
     const int64_t slots = handle->tokens * c->topk;
-    WEFT__TRY(check_array("topk_weights", out->topk_weights, slots, 4, false, &inputs[ins++]));
-    WEFT__TRY(check_rows("out", out->out, handle->tokens, &out->out_stride, c->hidden, alignment,
-                         &outputs[outs++]));
-    WEFT__TRY(
-        check_array("weight_gradient", out->weight_gradient, slots, 4, false, &outputs[outs++]));
+    WEFT__TRY(weft__span_array("topk_weights", out->topk_weights, slots, 4, false, &inputs[ins++]));
+    WEFT__TRY(weft__span_rows("out", out->out, handle->tokens, out->out_stride, c->hidden, 2,
+                              &outputs[outs++]));
+    if (out->out_stride == 0) out->out_stride = c->hidden;
+    WEFT__TRY(check_aligned("out", out->out, out->out_stride * 2, alignment));
+    WEFT__TRY(weft__span_array("weight_gradient", out->weight_gradient, slots, 4, false,
+                               &outputs[outs++]));
   }
-  return check_apart(outputs, outs, inputs, ins);
+  return weft__spans_apart(outputs, outs, inputs, ins, c->workspace, plan->info.local_bytes);
 }

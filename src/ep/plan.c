@@ -44,15 +44,14 @@ static weft_status check_machine(weft_ep_machine *out, const weft_ep_machine *in
   if (backend_of(out->arch) == NULL)
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "machine.arch is \"%s\", expected \"cpu\", \"sm90\" or \"sm100\"", out->arch);
-  if (out->ranks < 1 || out->ranks > WEFT__EP_MAX_EXPERTS || out->hosts < 1 ||
+  if (out->ranks < 1 || out->ranks > WEFT_EP_EXPERTS_MAX || out->hosts < 1 ||
       out->ranks % out->hosts != 0 || out->peer_memory < 0 || out->peer_memory > 1 ||
       out->reserved != 0)
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "machine: ranks %" PRId64 ", hosts %" PRId64 ", peer_memory %d, reserved %d: "
                       "expected ranks 1 to %d, hosts a divisor of ranks, peer_memory 0 or 1, "
                       "reserved 0",
-                      out->ranks, out->hosts, out->peer_memory, out->reserved,
-                      WEFT__EP_MAX_EXPERTS);
+                      out->ranks, out->hosts, out->peer_memory, out->reserved, WEFT_EP_EXPERTS_MAX);
   return WEFT_OK;
 }
 
@@ -72,11 +71,8 @@ static weft_status prepare(weft_ep_plan *plan, const weft_ep_config *config) {
   weft_ep_config *const c = &plan->config;
   weft_ep_machine machine = WEFT_EP_MACHINE_INIT;
   WEFT__TRY(weft__ep_config_check(c, config, plan->ranks));
-  const int32_t team = plan->comm != NULL ? plan->comm->info.device : WEFT_DEVICE_AUTO;
-  if (team != WEFT_DEVICE_AUTO && c->device != WEFT_DEVICE_AUTO && c->device != team)
-    return weft__fail(WEFT_ERR_ARGUMENT, "config.device is %d, expected 0 or that of the team, %d",
-                      c->device, team);
-  const int32_t device = team != WEFT_DEVICE_AUTO ? team : c->device;
+  int32_t device = WEFT_DEVICE_AUTO;
+  WEFT__TRY(weft__comm_device(plan->comm, c->device, &device));
   plan->backend = device == WEFT_DEVICE_CUDA ? &weft__ep_sm90 : &weft__ep_cpu;
   machine.arch = plan->backend->name;
   machine.ranks = plan->ranks;
@@ -138,13 +134,11 @@ weft_status weft_ep_plan_create(weft_comm *comm, const weft_ep_config *config, w
   }
   /* From here to the end every rank takes part in every step, whatever became of its own. */
   const common_config common = status == WEFT_OK ? common_of(&plan->config) : (common_config){0};
-  if (comm != NULL)
-    status = weft__comm_agree(comm, status, &common, sizeof common, common_fields,
-                              sizeof common_fields / sizeof common_fields[0], "ep_plan_create");
-  if (status != WEFT_OK) goto cleanup;
+  WEFT__TRY_CLEANUP(weft__comm_agree(comm, status, &common, sizeof common, common_fields,
+                                     sizeof common_fields / sizeof common_fields[0],
+                                     "ep_plan_create"));
   status = plan->backend->create(plan);
-  if (comm != NULL) status = weft__comm_agree(comm, status, NULL, 0, NULL, 0, "ep_plan_create");
-  if (status != WEFT_OK) goto cleanup;
+  WEFT__TRY_CLEANUP(weft__comm_agree(comm, status, NULL, 0, NULL, 0, "ep_plan_create"));
   WEFT__TRY_CLEANUP(plan->backend->connect(plan));
   if (comm != NULL) {
     comm->plans++;

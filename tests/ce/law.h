@@ -11,13 +11,7 @@
 #include <cmocka.h> /* needs the ones above */
 
 #include "ce_case.h"
-
-/* Sanitizers make the test's own loops slow: sizes that only cost time shrink there. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
+#include "support/sanitized.h"
 
 static inline void law_holds_for(const ce_case *c, const ce_problem *p) {
   char message[500], text[600];

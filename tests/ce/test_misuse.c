@@ -77,6 +77,7 @@ static void configs(void **state) {
   REFUSE(deterministic, 2, WEFT_ERR_ARGUMENT, " 2");
   REFUSE(max_sms, -4, WEFT_ERR_ARGUMENT, "-4");
   REFUSE(threads, -2, WEFT_ERR_ARGUMENT, "-2");
+  REFUSE(threads, 1025, WEFT_ERR_ARGUMENT, "1025");
   REFUSE(x_sharded, 1, WEFT_ERR_UNSUPPORTED, " 1");
   REFUSE(bias, 1, WEFT_ERR_UNSUPPORTED, " 1");
   REFUSE(device, 9, WEFT_ERR_ARGUMENT, " 9");

@@ -45,7 +45,7 @@ static weft_ce_plan_info query(const weft_ce_config *c, int64_t ranks) {
 
 static void query_equals_create(void **state) {
   (void)state;
-  for (uint64_t seed = 0; seed < 150; seed++) {
+  for (uint64_t seed = 0; seed < (THREADS_ONLY ? 20 : 150); seed++) {
     const weft_ce_config c = config_of(seed);
     const weft_ce_plan_info asked = query(&c, 1);
     weft_ce_plan_info made = WEFT_CE_PLAN_INFO_INIT;
@@ -90,7 +90,7 @@ static void budgets_are_kept(void **state) {
 
 static void the_callers_memory_suffices_to_the_byte(void **state) {
   (void)state;
-  for (uint64_t seed = 0; seed < 60; seed++) {
+  for (uint64_t seed = 0; seed < (THREADS_ONLY ? 10 : 60); seed++) {
     weft_ce_config c = config_of(seed);
     const weft_ce_plan_info info = query(&c, 1);
     weft_ce_plan *plan = NULL;
@@ -132,6 +132,48 @@ static void step_recomputes_where_it_must(void **state) {
   assert_true(query(&c, 1).token_chunk < 1024 && query(&c, 1).token_chunk > 0);
   c.wants = WEFT_CE_DX | WEFT_CE_DW;
   assert_int_equal(query(&c, 1).step_gemms, 0);
+}
+
+/* On a GPU: with room for two bytes a logit, three GEMMs at every shape of the goals, within the
+ * budget; with less, with a soft cap, or where H is so small that a product costs less, four. */
+static void a_gpu_step_recomputes_where_it_must(void **state) {
+  (void)state;
+  static const int64_t shapes[][3] = {
+      {4096, 4096, 131072}, {8192, 2048, 151936}, {8192, 7168, 129280}, {16384, 4096, 131072}};
+  weft_ce_machine machine = WEFT_CE_MACHINE_INIT;
+  machine.arch = "sm90";
+  machine.units = 132;
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    const int64_t m = shapes[i][0], h = shapes[i][1], v = shapes[i][2];
+    const int64_t large = m * v * 2 + m * h * 4 + ((int64_t)192 << 20);
+    weft_ce_plan_info info = WEFT_CE_PLAN_INFO_INIT;
+    weft_ce_config c = WEFT_CE_CONFIG_INIT;
+    c.max_tokens = m;
+    c.hidden = h;
+    c.vocab = c.vocab_local = v;
+    c.dtype = WEFT_BF16;
+    c.wants = WEFT_CE_DX | WEFT_CE_DW | WEFT_CE_STEP;
+    c.workspace_budget = large;
+    assert_int_equal(weft_ce_plan_query(&c, &machine, &info), WEFT_OK);
+    assert_int_equal(info.step_gemms, 3);
+    assert_int_equal(info.token_chunk, m);
+    assert_true(info.local_bytes <= large && info.local_bytes > m * v * 2);
+    c.workspace_budget = m * v * 2;
+    assert_int_equal(weft_ce_plan_query(&c, &machine, &info), WEFT_OK);
+    assert_int_equal(info.step_gemms, 4);
+    c.workspace_budget = 0;
+    assert_int_equal(weft_ce_plan_query(&c, &machine, &info), WEFT_OK);
+    assert_int_equal(info.step_gemms, 4);
+    assert_true(info.local_bytes <= m * h * 4 + ((int64_t)288 << 20));
+    c.workspace_budget = large;
+    c.softcap = 30;
+    assert_int_equal(weft_ce_plan_query(&c, &machine, &info), WEFT_OK);
+    assert_int_equal(info.step_gemms, 4);
+    c.softcap = 0;
+    c.hidden = 64;
+    assert_int_equal(weft_ce_plan_query(&c, &machine, &info), WEFT_OK);
+    assert_int_equal(info.step_gemms, 4);
+  }
 }
 
 /* ---- Ranks that plan differently ---- */
@@ -283,6 +325,7 @@ int main(void) {
       cmocka_unit_test(budgets_are_kept),
       cmocka_unit_test(the_callers_memory_suffices_to_the_byte),
       cmocka_unit_test(step_recomputes_where_it_must),
+      cmocka_unit_test(a_gpu_step_recomputes_where_it_must),
       cmocka_unit_test(ranks_of_different_budgets),
       cmocka_unit_test(enormous_problems),
   };

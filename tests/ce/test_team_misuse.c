@@ -392,6 +392,34 @@ static void a_plan_is_not_destroyed_in_its_call(void **state) {
   assert_int_equal(weft_comm_destroy(m.comm), WEFT_OK);
 }
 
+/* A rank that does not come is named, and so is the call that waited for it. */
+static weft_status without_rank_2(int64_t rank, weft_comm *comm, void *user) {
+  member *d = &((team *)user)->members[rank];
+  weft_ce_plan *plan = NULL;
+  weft_status status = weft_ce_plan_create(comm, &d->config, &plan);
+  if (status != WEFT_OK) return status;
+  if (rank == 2) ranks_sleep_ms(1500);
+  d->status = rank == 2 ? WEFT_OK : weft_ce_step(plan, &d->args, NULL);
+  snprintf(d->error, sizeof d->error, "%s", rank == 2 ? "" : weft_last_error());
+  status = weft_comm_reset(comm);
+  weft_ce_plan_destroy(plan);
+  return status;
+}
+
+static void an_absent_rank(void **state) {
+  (void)state;
+  static team t;
+  ranks_result results[RANKS];
+  set_up(&t);
+  assert_int_equal(ranks_run_simple(RANKS, 1, 1000, without_rank_2, &t, results), WEFT_OK);
+  assert_int_equal(ranks_first_not(results, RANKS, WEFT_OK), -1);
+  for (int r = 0; r < RANKS; r++) {
+    if (r == 2) continue;
+    assert_int_equal(t.members[r].status, WEFT_ERR_TIMEOUT);
+    assert_non_null(strstr(t.members[r].error, "ce_step: rank 2 of 4 did not come within 1000 ms"));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(configs_that_differ),
@@ -401,6 +429,7 @@ int main(void) {
       cmocka_unit_test(one_rank_passes_something_wrong),
       cmocka_unit_test(a_target_out_of_range),
       cmocka_unit_test(a_plan_in_use_is_busy),
+      cmocka_unit_test(an_absent_rank),
       cmocka_unit_test(a_plan_is_not_destroyed_in_its_call),
   };
   return cmocka_run_group_tests_name("team misuse", tests, NULL, NULL);

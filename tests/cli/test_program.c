@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -84,6 +85,12 @@ static void exit_codes(void **state) {
       {"", 2, "usage:"},
       {"--help", 0, "usage:"},
       {"--version", 0, "weft 0."},
+      {"--version extra", 2, "\"extra\" was given"},
+      {"--help ce", 2, "\"ce\" was given"},
+      {"ce --ranks 513", 2, "--ranks is 513; expected at most 512"},
+      {"ce --ranks 65537", 2, "--ranks is \"65537\""},
+      {"ce --plan --ranks 1024", 0, "1024 ranks"},
+      {"ep --ranks 513", 2, "--ranks is \"513\""},
       {"ce --help", 0, "--workspace-mib"},
       {"info --help", 0, "--format"},
       {"frobnicate", 2, "unknown command \"frobnicate\""},
@@ -131,17 +138,43 @@ static void exit_codes(void **state) {
   }
 }
 
+/* A variable that is not understood is said on stderr, once, and does not stop the program. */
+static void environment(void **state) {
+  (void)state;
+  static const struct {
+    const char *name, *value, *expected;
+  } cases[] = {{"WEFT_TIMEOUT_MS", "soon", "expected a whole number of at least 1"},
+               {"WEFT_TIMEOUT_MS", "0", "expected a whole number of at least 1"},
+               {"WEFT_NUM_THREADS", "-3", "expected a whole number from 1 to 1024"},
+               {"WEFT_NUM_THREADS", "1025", "expected a whole number from 1 to 1024"},
+               {"WEFT_NUM_THREADS", "2x", "expected a whole number from 1 to 1024"},
+               {"WEFT_ISA", "sse9", "expected baseline, avx2 or avx512"}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char named[100];
+    setenv(cases[i].name, cases[i].value, 1);
+    expect("ce --tokens 4 --hidden 4 --vocab 8 --ranks 2 --iters 1", 0);
+    unsetenv(cases[i].name);
+    snprintf(named, sizeof named, "%s=\"%s\"", cases[i].name, cases[i].value);
+    const char *first = strstr(err, named);
+    if (first == NULL || strstr(err, cases[i].expected) == NULL)
+      fail_msg("%s, %s: \"%s\"", named, cases[i].expected, err);
+    if (strstr(first + 1, named) != NULL) fail_msg("said twice: %s", err);
+  }
+  setenv("WEFT_BLAS", "/nonexistent", 1);
+  expect("ce --tokens 4 --hidden 4 --vocab 8", 3);
+  unsetenv("WEFT_BLAS");
+  assert_non_null(
+      strstr(err, "WEFT_BLAS is \"/nonexistent\", expected a library with cblas_sgemm"));
+  assert_non_null(strstr(err, "No such file"));
+}
+
 /* A full disk below stdout is a failure, whatever was to be printed. */
 static void full_disk(void **state) {
   (void)state;
-  static const char *const lines[] = {"--help",
-                                      "--version",
-                                      "info",
-                                      "info --help",
-                                      "info --format json",
-                                      "ce --help",
-                                      "ce --plan",
-                                      "ce --tokens 4 --hidden 4 --vocab 4 --iters 1"};
+  static const char *const lines[] = {
+      "--help",      "--version",          "info",
+      "info --help", "info --format json", "ce --help",
+      "ep --help",   "ce --plan",          "ce --tokens 4 --hidden 4 --vocab 4 --iters 1"};
   if (access("/dev/full", W_OK) != 0) skip();
   for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
     const int code = run_to(lines[i], "/dev/full");
@@ -308,6 +341,19 @@ static void files(void **state) {
     const double z[V] = {0, i, 2 * i}, lse = log(1 + exp(z[1]) + exp(z[2]));
     assert_true(fabs(((float *)nll.data)[i] - (lse - z[i % V])) < 1e-5);
   }
+  assert_int_equal(mkfifo(in_folder("pipe.npy"), 0600), 0);
+  snprintf(line, sizeof line, "ce --x %s", in_folder("pipe.npy")); /* nobody will ever write */
+  expect(line, 4);
+  assert_non_null(strstr(err, "not a regular file"));
+  struct rlimit before;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, before.rlim_max}), 0);
+  snprintf(line, sizeof line, "ce --tokens 99 --hidden 99 --vocab 9 --iters 1 --out %s",
+           in_folder("large.safetensors"));
+  const int code = run(line);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+  assert_int_equal(code, 4);
+  assert_non_null(strstr(err, "cannot write: File too large"));
   tensor_free(&nll);
   tensor_free(&dx);
   tensor_free(&dw);
@@ -482,9 +528,10 @@ int main(int argc, char **argv) {
   program = right_program = argv[1];
   faulty_program = argv[2];
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(exit_codes), cmocka_unit_test(full_disk),   cmocka_unit_test(info),
-      cmocka_unit_test(verified),   cmocka_unit_test(formats),     cmocka_unit_test(edges),
-      cmocka_unit_test(plans),      cmocka_unit_test(files),       cmocka_unit_test(repeatable),
-      cmocka_unit_test(faults),     cmocka_unit_test(ep_verified), cmocka_unit_test(ep_faults)};
+      cmocka_unit_test(exit_codes), cmocka_unit_test(environment), cmocka_unit_test(full_disk),
+      cmocka_unit_test(info),       cmocka_unit_test(verified),    cmocka_unit_test(formats),
+      cmocka_unit_test(edges),      cmocka_unit_test(plans),       cmocka_unit_test(files),
+      cmocka_unit_test(repeatable), cmocka_unit_test(faults),      cmocka_unit_test(ep_verified),
+      cmocka_unit_test(ep_faults)};
   return cmocka_run_group_tests(tests, NULL, clean);
 }

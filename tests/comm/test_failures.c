@@ -47,6 +47,7 @@ static weft_status late(int64_t rank, weft_comm *comm, void *user) {
     const int64_t waited = now_ms() - start;
     RANK_CHECK(status == WEFT_ERR_TIMEOUT);
     RANK_CHECK(strstr(weft_last_error(), "rank 2 of 4 did not come within 150 ms") != NULL);
+    RANK_CHECK(round == 1 || strstr(weft_last_error(), "comm_barrier") != NULL);
     RANK_CHECK(rank == 2 || waited >= SHORT_MS - 20);
     RANK_CHECK(weft_comm_async_error(comm, &error) == WEFT_OK);
     RANK_CHECK(error.status == WEFT_ERR_TIMEOUT && error.peer == 2 && error.rank != 2);

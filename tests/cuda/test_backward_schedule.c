@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/ce/backward_schedule.h"
 #include "device/ce/backward_team.h"
+#include "device/ce/step_schedule.h"
 
 static uint32_t tiles(uint32_t count, uint32_t tile) {
   return (count + tile - 1) / tile;
@@ -23,7 +23,9 @@ static struct backward_schedule make(uint32_t tokens, uint32_t hidden, uint32_t 
                                 wave_cols,
                                 group,
                                 dx,
-                                dw};
+                                dw,
+                                0,
+                                0};
   if (s.wave_cols > s.col_tiles) s.wave_cols = s.col_tiles;
   if (s.group > s.row_tiles) s.group = s.row_tiles;
   return s;
@@ -222,9 +224,109 @@ static void team_tiles_in_between(void **state) {
       }
 }
 
+/* ---- Steps ---- */
+
+static const struct {
+  uint32_t tokens, hidden, rows, group, dx, dw;
+} steps[] = {
+    {1, 1, 1, 1, 1, 1},          {4096, 4096, 131072, 4, 1, 1}, {4096, 4096, 131072, 3, 1, 1},
+    {4097, 264, 9000, 8, 1, 1},  {5000, 520, 50257, 3, 1, 0},   {5000, 520, 5000, 2, 0, 1},
+    {300, 512, 129280, 1, 1, 1}, {2048, 256, 768, 4, 1, 1},     {2000, 72, 1153, 3, 1, 1},
+};
+enum { STEPS = sizeof steps / sizeof *steps };
+
+static struct backward_schedule step_case(int i) {
+  struct backward_schedule s = make(steps[i].tokens, steps[i].hidden, steps[i].rows, UINT32_MAX,
+                                    steps[i].group, steps[i].dx, steps[i].dw);
+  s.keeps = 1;
+  s.left = step_left(&s);
+  return s;
+}
+
+/* Each exponential is converted once, behind dZ tiles in order or in a tile of its own, and never
+ * before all dZ tiles of its row have been dealt out. */
+static void each_conversion_once(void **state) {
+  (void)state;
+  for (int i = 0; i < STEPS; i++) {
+    const struct backward_schedule s = step_case(i);
+    const uint32_t all = s.row_tiles * s.col_tiles;
+    uint32_t *dealt = calloc(s.row_tiles, sizeof *dealt), next = 0, most = 0;
+    unsigned char *seen = calloc(all, 1);
+    assert_true(dealt && seen);
+    for (uint32_t index = 0; index < s.row_tiles + all + s.left; index++) {
+      const struct backward_tile t = backward_tile(&s, index);
+      if (t.kind == BACKWARD_CONVERT) {
+        assert_int_equal(dealt[t.row], s.col_tiles);
+        assert_int_equal(seen[t.row * s.col_tiles + t.col]++, 0);
+      }
+      if (t.kind != BACKWARD_DZ) continue;
+      const struct step_range r = step_conversions(&s, index - s.row_tiles);
+      for (uint32_t n = r.first; n < r.end; n++) {
+        const struct backward_tile at = step_tile(&s, n);
+        assert_int_equal(n, next++);
+        assert_int_equal(at.kind, BACKWARD_DZ);
+        assert_int_equal(dealt[at.row], s.col_tiles);
+        assert_int_equal(seen[at.row * s.col_tiles + at.col]++, 0);
+      }
+      if (r.end - r.first > most) most = r.end - r.first;
+      dealt[t.row]++;
+    }
+    assert_true(most <= STEP_MOST);
+    for (uint32_t n = 0; n < all; n++)
+      assert_int_equal(seen[n], 1);
+    free(dealt), free(seen);
+  }
+}
+
+/* Counters of a step do not overlap, and what dX and dW wait for is what conversions add. */
+static void steps_are_complete(void **state) {
+  (void)state;
+  for (int i = 0; i < STEPS; i++) {
+    const struct backward_schedule s = step_case(i);
+    const uint32_t count = backward_counters(&s);
+    unsigned char *used = calloc(count, 1);
+    assert_non_null(used);
+    for (uint32_t row = 0; row < s.row_tiles; row++) {
+      used[backward_prepared(&s, row)]++, used[backward_dz_of_row(&s, row)]++;
+      used[backward_dx_of_row(&s, row)]++, used[backward_kept_of_row(&s, row)]++;
+      for (uint32_t half = 0; half < 2; half++)
+        used[backward_summed(&s, row, half)]++, used[backward_merged(&s, row, half)]++;
+    }
+    for (uint32_t col = 0; col < s.col_tiles; col++)
+      used[backward_dz_of_col(&s, col)]++, used[backward_dw_of_col(&s, col)]++;
+    for (uint32_t n = 1; n < count; n++)
+      assert_int_equal(used[n], 1);
+    free(used);
+    uint32_t tiles_of_kind[5] = {0};
+    for (uint32_t index = 0; index < backward_count(&s); index++) {
+      const struct backward_tile t = backward_tile(&s, index);
+      const struct backward_need need = backward_load_need(&s, &t);
+      tiles_of_kind[t.kind]++;
+      if (t.kind == BACKWARD_DX) {
+        assert_int_equal(need.counter, backward_dz_of_row(&s, t.row));
+        assert_int_equal(need.value, BACKWARD_SIGNALS * s.col_tiles);
+      } else if (t.kind == BACKWARD_DW) {
+        assert_int_equal(need.counter, backward_dz_of_col(&s, t.col));
+        assert_int_equal(need.value, BACKWARD_SIGNALS * s.row_tiles);
+      } else if (t.kind == BACKWARD_DZ) {
+        assert_int_equal(backward_signal(&s, &t, 0), backward_kept_of_row(&s, t.row));
+        assert_int_equal(backward_signal(&s, &t, 1), 0);
+      } else if (t.kind == BACKWARD_CONVERT) {
+        assert_int_equal(backward_signal(&s, &t, 0), 0);
+        assert_int_equal(need.value, 0);
+      }
+    }
+    assert_int_equal(tiles_of_kind[BACKWARD_DZ], s.row_tiles * s.col_tiles);
+    assert_int_equal(tiles_of_kind[BACKWARD_CONVERT], s.left);
+    assert_int_equal(tiles_of_kind[BACKWARD_DX], s.dx * s.row_tiles * s.h_tiles);
+    assert_int_equal(tiles_of_kind[BACKWARD_DW], s.dw * s.col_tiles * s.h_tiles);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(each_tile_once), cmocka_unit_test(needs_come_before),
-      cmocka_unit_test(any_order_is_right), cmocka_unit_test(team_tiles_in_between)};
+      cmocka_unit_test(each_tile_once),       cmocka_unit_test(needs_come_before),
+      cmocka_unit_test(any_order_is_right),   cmocka_unit_test(team_tiles_in_between),
+      cmocka_unit_test(each_conversion_once), cmocka_unit_test(steps_are_complete)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

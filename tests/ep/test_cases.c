@@ -456,6 +456,42 @@ static void e10_blocks(void **state) {
   }
 }
 
+/* A call writes all over a workspace that the caller gave: its arrays must lie elsewhere. */
+static void inside_workspace(void **state) {
+  (void)state;
+  enum { H = 8 };
+  uint16_t x[H] = {0}, recv[H];
+  int64_t expert = 0;
+  weft_ep_config config = WEFT_EP_CONFIG_INIT;
+  weft_ep_machine machine = WEFT_EP_MACHINE_INIT;
+  weft_ep_plan_info info = WEFT_EP_PLAN_INFO_INIT;
+  weft_ep_dispatch_args d = WEFT_EP_DISPATCH_ARGS_INIT;
+  weft_ep_plan *plan = NULL;
+  weft_ep_handle *handle = NULL;
+  config.tokens_max = 1;
+  config.hidden = H;
+  config.experts = 1;
+  assert_int_equal(weft_ep_plan_query(&config, &machine, &info), WEFT_OK);
+  const size_t bytes = ((size_t)info.local_bytes + 127) / 64 * 64;
+  config.workspace = aligned_alloc(64, bytes);
+  config.workspace_bytes = (int64_t)bytes;
+  assert_non_null(config.workspace);
+  assert_int_equal(weft_ep_plan_create(NULL, &config, &plan), WEFT_OK);
+  assert_int_equal(weft_ep_handle_create(plan, &handle), WEFT_OK);
+  d.tokens = 1;
+  d.x = x;
+  d.topk_idx = &expert;
+  d.recv_x = config.workspace;
+  assert_int_equal(weft_ep_dispatch(handle, &d, NULL), WEFT_ERR_ARGUMENT);
+  assert_non_null(strstr(weft_last_error(), "args.recv_x"));
+  assert_non_null(strstr(weft_last_error(), "config.workspace"));
+  d.recv_x = recv;
+  assert_int_equal(weft_ep_dispatch(handle, &d, NULL), WEFT_OK);
+  weft_ep_handle_destroy(handle);
+  weft_ep_plan_destroy(plan);
+  free(config.workspace);
+}
+
 /* ep and a ce team in one process, on the same world. */
 static weft_status with_ce(const ep_case *c, int64_t rank, weft_comm *comm, char why[256]) {
   float x[16], w[8], nll[4];
@@ -504,6 +540,7 @@ int main(void) {
       cmocka_unit_test(e5_configs_differ),
       cmocka_unit_test(e6_none_and_too_many),
       cmocka_unit_test(e9_absent_ranks),
+      cmocka_unit_test(inside_workspace),
       cmocka_unit_test(beside_ce),
       cmocka_unit_test(e8_odd_widths),
       cmocka_unit_test(e7_many_tokens),

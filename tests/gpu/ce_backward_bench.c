@@ -25,7 +25,7 @@ struct bench {
   int64_t m, h, v;
   int rounds;
   double block_ms;
-  cuda_address x, w, logits, dz, target, stats, g, dx, dw, dx_ref, dw_ref, bits, words, trace;
+  cuda_address x, w, logits, dz, target, stats, g, dx, dw, dx_ref, dw_ref, bits, words, trace, loss;
   cuda_event start, stop;
   FILE *json;
   int results;
@@ -37,6 +37,7 @@ struct variant {
   uint32_t group;
   int apart, dw_f32;
   const char *kernel; /* NULL: the library's */
+  int keeps;          /* a step: the loss too, exponentials kept */
 };
 
 static void launch_kernel(const char *image, const char *name, unsigned ctas, unsigned threads,
@@ -76,6 +77,7 @@ static void make_data(struct bench *b) {
   b->w = normal_matrix(b->v * b->h, 2, 1.0 / sqrt((double)b->h));
   b->target = gpu_upload(target, (size_t)b->m * 8);
   b->g = gpu_upload(g, (size_t)b->m * 4);
+  b->loss = gpu_allocate((size_t)b->m * 8);
   b->stats = gpu_allocate((size_t)b->m * 16);
   b->logits = gpu_allocate((size_t)(b->m * b->v) * 4);
   b->dz = gpu_allocate((size_t)(b->m * b->v) * 2);
@@ -112,7 +114,7 @@ static void make_data(struct bench *b) {
 
 static void free_data(struct bench *b) {
   const cuda_address all[] = {b->x, b->w,  b->logits, b->dz,     b->target, b->stats,
-                              b->g, b->dx, b->dw,     b->dx_ref, b->dw_ref};
+                              b->g, b->dx, b->dw,     b->dx_ref, b->dw_ref, b->loss};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     gpu_free(all[i]);
 }
@@ -185,7 +187,7 @@ static double distance(struct bench *b, cuda_address left, cuda_address right, i
 
 static void print_phases(struct bench *b, struct ce_backward_launch *launch,
                          const struct ce_backward_kernel *kernel, const double cublas_ms[3]) {
-  static const char *const names[] = {"prepare", "dZ", "dX", "dW"};
+  static const char *const names[] = {"prepare", "dZ", "dX", "dW", "convert"};
   const uint32_t clusters = launch->launch.ctas / 2;
   const size_t bytes = (size_t)clusters * TRACE_TILES * sizeof(struct backward_stamp);
   struct backward_stamp *stamps = malloc(bytes);
@@ -197,9 +199,9 @@ static void print_phases(struct bench *b, struct ce_backward_launch *launch,
   time_own(b, kernel, launch, 0, 1);
   launch->args.trace.a = 0;
   gpu_download(stamps, b->trace, bytes);
-  double total[4] = {0}, tail[4] = {0}, store[4] = {0};
-  double dx_last = 0, flops[4] = {0};
-  uint32_t count[4] = {0}, begin = stamps[0].first, end = 0, earliest_end = UINT32_MAX;
+  double total[5] = {0}, tail[5] = {0}, store[5] = {0};
+  double dx_last = 0, flops[5] = {0};
+  uint32_t count[5] = {0}, begin = stamps[0].first, end = 0, earliest_end = UINT32_MAX;
   for (uint32_t c = 0; c < clusters; c++) /* the timer's low word may wrap */
     if (stamps[c * TRACE_TILES].index != UINT32_MAX &&
         (int32_t)(stamps[c * TRACE_TILES].first - begin) < 0)
@@ -224,12 +226,12 @@ static void print_phases(struct bench *b, struct ce_backward_launch *launch,
     if (before < earliest_end) earliest_end = before;
   }
   flops[1] = flops[2] = flops[3] = 2.0 * (double)b->m * (double)b->h * (double)b->v;
-  for (int k = 0; k < 4; k++) {
+  for (int k = 0; k < 5; k++) {
     if (!count[k]) continue;
     const double ms = total[k] / clusters * 1e-3;
     printf("    %-8s %5u tiles of %7.1f us: %8.3f ms in all", names[k], count[k],
            total[k] / count[k], ms);
-    if (k)
+    if (k >= 1 && k <= 3)
       printf(", cuBLAS %8.3f, ratio %.4f, %4.0f TFLOP/s; results out in %.1f us, stored %.1f later",
              cublas_ms[k - 1], ms / cublas_ms[k - 1], flops[k] / ms * 1e-9, tail[k] / count[k],
              store[k] / count[k]);
@@ -245,37 +247,45 @@ static void bench_variant(struct bench *b, const struct variant *variant,
   struct ce_backward_kernel kernel;
   struct ce_backward_launch launch;
   struct ce_backward_layout layout;
-  gpu_require_status(weft__ce_backward_load(
-                         &test_device_images,
-                         variant->kernel ? variant->kernel : weft__ce_backward_name(0), 0, &kernel),
+  gpu_require_status(weft__ce_backward_load(&test_device_images,
+                                            variant->kernel  ? variant->kernel
+                                            : variant->keeps ? weft__ce_step_name(0)
+                                                             : weft__ce_backward_name(0),
+                                            0, &kernel),
                      "load");
   const int64_t budget = variant->dz_mib ? variant->dz_mib << 20 : (b->v + 384) * b->m * 2;
-  gpu_require_status(weft__ce_backward_layout(b->m, b->h, b->v, budget, &layout), "layout");
+  if (variant->keeps)
+    weft__ce_step_layout(b->m, b->h, b->v, &layout);
+  else
+    gpu_require_status(weft__ce_backward_layout(b->m, b->h, b->v, budget, &layout), "layout");
   const cuda_address workspace = gpu_allocate((size_t)layout.bytes);
-  const struct ce_backward_problem p = {.tokens = b->m,
-                                        .hidden = b->h,
-                                        .rows = b->v,
-                                        .vocab = b->v,
-                                        .ignore_index = -100,
-                                        .x = b->x,
-                                        .w = b->w,
-                                        .target = b->target,
-                                        .stats = b->stats,
-                                        .g_nll = b->g,
-                                        .dx = b->dx,
-                                        .dw = b->dw,
-                                        .x_stride = b->h,
-                                        .w_stride = b->h,
-                                        .dx_stride = b->h,
-                                        .dw_stride = b->h,
-                                        .temperature = 1,
-                                        .target_i64 = 1,
-                                        .dw_f32 = variant->dw_f32,
-                                        .errors = b->words,
-                                        .timeout_ns = UINT64_C(2000000000),
-                                        .group = variant->group,
-                                        .dx_in_turn =
-                                            variant->kernel && !strstr(variant->kernel, "_dw_")};
+  const struct ce_backward_problem p = {
+      .tokens = b->m,
+      .hidden = b->h,
+      .rows = b->v,
+      .vocab = b->v,
+      .ignore_index = -100,
+      .x = b->x,
+      .w = b->w,
+      .target = b->target,
+      .stats = b->stats,
+      .g_nll = b->g,
+      .dx = b->dx,
+      .dw = b->dw,
+      .x_stride = b->h,
+      .w_stride = b->h,
+      .dx_stride = b->h,
+      .dw_stride = b->h,
+      .temperature = 1,
+      .target_i64 = 1,
+      .dw_f32 = variant->dw_f32,
+      .errors = b->words,
+      .timeout_ns = UINT64_C(2000000000),
+      .group = variant->group,
+      .keeps = variant->keeps,
+      .nll = variant->keeps ? b->loss : 0,
+      .lse = variant->keeps ? b->loss + (cuda_address)b->m * 4 : 0,
+      .dx_in_turn = variant->kernel && !strstr(variant->kernel, "_dw_")};
   gpu_require_status(weft__ce_backward_prepare(&kernel, &p, &layout, workspace, &launch),
                      "prepare");
   gpu_require(b->driver->cuMemsetD8Async(workspace, 0xff, (size_t)layout.bytes, NULL), "memset");
@@ -447,10 +457,14 @@ static void bench_shape(struct bench *b, const struct variant *variants, size_t 
 int main(int argc, char **argv) {
   struct bench b = {.rounds = 5, .block_ms = 150};
   const char *json = NULL;
-  int quick = 0;
+  int quick = 0, steps = 0, only = -1;
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--quick"))
       quick = 1, b.block_ms = 100, b.rounds = 5; /* the shipped kernel alone, no sampled rows */
+    else if (!strcmp(argv[i], "--steps")) /* steps that keep exponentials, by groups of rows */
+      steps = 1, b.block_ms = 100, b.rounds = 5;
+    else if (!strcmp(argv[i], "--shape") && i + 1 < argc)
+      only = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--json") && i + 1 < argc)
       json = argv[++i];
     else if (!strcmp(argv[i], "--rounds") && i + 1 < argc)
@@ -459,7 +473,9 @@ int main(int argc, char **argv) {
       b.rounds = 0;
   }
   if (b.rounds < 1 || b.rounds > ROUNDS_MAX) {
-    fprintf(stderr, "usage: ce_backward_bench [--quick] [--rounds N] [--json FILE]\n");
+    fprintf(
+        stderr,
+        "usage: ce_backward_bench [--quick] [--steps] [--shape I] [--rounds N] [--json FILE]\n");
     return 2;
   }
   b.driver = gpu_open(&b.info);
@@ -485,16 +501,25 @@ int main(int argc, char **argv) {
             "{\"op\":\"ce backward\",\"device\":\"%s\",\"driver\":%d,\"cublas\":%d,"
             "\"rounds\":%d,\"block_ms\":%g,\"results\":[",
             b.info.name, b.driver->version, cublas_version(), b.rounds, b.block_ms);
-  static const struct variant variants[] = {{"default", 223, 0, 0, 0, NULL},
-                                            {"dX in turn", 223, 0, 0, 0, "sm90_backward_dx_turn"},
-                                            {"apart", 223, 0, 1, 0, NULL}};
+  static const struct variant variants[] = {
+      {"default", 223, 0, 0, 0, NULL, 0},
+      {"dX in turn", 223, 0, 0, 0, "sm90_backward_dx_turn", 0},
+      {"apart", 223, 0, 1, 0, NULL, 0}};
+  static const struct variant step_variants[] = {
+      {"step, groups of 4", 0, 4, 0, 0, NULL, 1}, {"step, groups of 3", 0, 3, 0, 0, NULL, 1},
+      {"step, groups of 2", 0, 2, 0, 0, NULL, 1}, {"step, groups of 5", 0, 5, 0, 0, NULL, 1},
+      {"step, groups of 8", 0, 8, 0, 0, NULL, 1}, {"backward, one wave", 0, 4, 0, 0, NULL, 0}};
   static const struct {
     int64_t m, h, v;
   } shapes[] = {
       {4096, 4096, 131072}, {8192, 2048, 151936}, {8192, 7168, 129280}, {16384, 4096, 131072}};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+    if (only >= 0 && (size_t)only != i) continue;
     b.m = shapes[i].m, b.h = shapes[i].h, b.v = shapes[i].v;
-    bench_shape(&b, variants, quick ? 1 : sizeof variants / sizeof *variants, !quick && i == 0);
+    if (steps)
+      bench_shape(&b, step_variants, sizeof step_variants / sizeof *step_variants, 0);
+    else
+      bench_shape(&b, variants, quick ? 1 : sizeof variants / sizeof *variants, !quick && i == 0);
   }
   if (b.json) {
     fprintf(b.json, "]}\n");

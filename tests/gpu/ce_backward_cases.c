@@ -35,6 +35,28 @@ const struct ce_backward_case ce_backward_cases[] = {
     {300, 128, 500, 1, CE_ALL_IGNORED | CE_ENTROPY | CE_F16, 0.1f, 5, 20, 0},
     {256, 128, 600, 1, CE_ENTROPY, 1000.0f, 0, 100000, 0},
     {2100, 128, 3000, 2, CE_IGNORE, 1, 0, 1, 0},
+    {256, 256, 384, 1, CE_STEP, 1, 0, 1, 0},
+    {512, 512, 1536, 4, CE_STEP | CE_WANTS_ENTROPY, 1, 0, 1, 3},
+    {300, 200, 1000, 1, CE_STEP | CE_IGNORE | CE_WANTS_ENTROPY, 1, 0, 1, 0},
+    {300, 200, 1000, 1, CE_STEP | CE_F16 | CE_IGNORE | CE_LSE, 1, 0, 1, 5},
+    {1, 64, 1025, 1, CE_STEP, 1, 0, 2, 0},
+    {1, 8, 1, 1, CE_STEP | CE_F16 | CE_WANTS_ENTROPY, 1, 0, 1, 0},
+    {1025, 72, 507, 1, CE_STEP | CE_I32 | CE_LSE, 2, 0, 2, 0},
+    {700, 264, 1153, 2, CE_STEP | CE_DX_F32 | CE_DW_F32, 1, 0, 1, 0},
+    {700, 264, 1153, 1, CE_STEP | CE_DX_F32 | CE_DW_F32 | CE_ACCUMULATE, 0.7f, 0, 1, 0},
+    {700, 264, 1153, 1, CE_STEP | CE_ACCUMULATE | CE_IGNORE | CE_T_POINTER, 1.3f, 0, 1, 0},
+    {600, 136, 900, 2, CE_STEP | CE_F16 | CE_ACCUMULATE | CE_WANTS_ENTROPY, 1, 0, 1, 0},
+    {513, 320, 1500, 1, CE_STEP | CE_IGNORE | CE_BAD | CE_WANTS_ENTROPY, 0.5f, 0, 20, 0},
+    {400, 99, 800, 1, CE_STEP, 1, 0, 1, 0},
+    {400, 100, 800, 2, CE_STEP | CE_ODD_OUT | CE_F16 | CE_ACCUMULATE, 1, 0, 1, 0},
+    {640, 256, 1200, 1, CE_STEP | CE_NO_DX, 1, 0, 1, 0},
+    {640, 256, 1200, 1, CE_STEP | CE_NO_DW, 1, 0, 1, 0},
+    {640, 256, 1200, 1, CE_STEP | CE_NO_NLL | CE_LSE, 1, 0, 1, 0},
+    {300, 128, 500, 1, CE_STEP | CE_ALL_IGNORED | CE_WANTS_ENTROPY, 0.1f, 0, 20, 0},
+    {256, 128, 600, 1, CE_STEP | CE_WANTS_ENTROPY, 1000.0f, 0, 100000, 0},
+    {256, 128, 600, 1, CE_STEP | CE_WANTS_ENTROPY, 0.001f, 0, 10000, 0},
+    {2100, 128, 3000, 2, CE_STEP | CE_IGNORE, 1, 0, 1, 0},
+    {3000, 128, 9000, 2, CE_STEP | CE_IGNORE | CE_WANTS_ENTROPY, 1, 0, 1, 0},
 };
 const size_t ce_backward_case_count = sizeof ce_backward_cases / sizeof *ce_backward_cases;
 
@@ -43,6 +65,10 @@ const struct ce_backward_case ce_backward_toy_cases[] = {
     {260, 328, 400, 1, CE_ENTROPY | CE_DW_F32 | CE_ACCUMULATE, 1, 0, 1, 2},
     /* One cluster: tile after tile of one kind, with more stages than the ring has. */
     {100, 1100, 390, 2, 0, 1, 0, 1, 1},
+    /* Conversions behind other tiles, and in tiles of their own; a last group of one row. */
+    {300, 72, 500, 1, CE_STEP | CE_IGNORE | CE_WANTS_ENTROPY, 1, 0, 1, 2},
+    {560, 8, 1100, 1, CE_STEP | CE_BAD | CE_LSE, 2, 0, 2, 2},
+    {100, 1100, 390, 1, CE_STEP, 1, 0, 1, 1},
 };
 const size_t ce_backward_toy_case_count =
     sizeof ce_backward_toy_cases / sizeof *ce_backward_toy_cases;
@@ -166,6 +192,14 @@ static void gradient_row(const struct ce_backward_data *d, int64_t row, int64_t 
   out[2] = target >= 0 && target < d->vocab ? (float)z[target] : 0;
   (void)s;
   const double entropy = log(sum) - t / sum;
+  double *loss = d->loss + row * 4;
+  const int counts = target >= 0 && target < d->vocab;
+  loss[0] = target == IGNORE_INDEX ? 0 : counts ? most - z[target] + log(sum) : NAN;
+  loss[1] = most + log(sum);
+  loss[2] = target == IGNORE_INDEX ? 0 : entropy;
+  loss[3] = 0;
+  for (int64_t v = 0; v < d->vocab; v++)
+    if (fabs(z[v]) > loss[3]) loss[3] = fabs(z[v]);
   for (int64_t v = 0; v < d->vocab; v++) {
     const double log_p = z[v] - most - log(sum), p = exp(log_p);
     double g = 0;
@@ -245,10 +279,11 @@ int ce_backward_data_make(const struct ce_backward_case *c, struct ce_backward_d
   d->dw_bytes = (size_t)((c->rows + 1) * d->dw_stride) * dw_size;
   d->dx_before = malloc(d->dx_bytes);
   d->dw_before = malloc(d->dw_bytes);
+  d->loss = malloc((size_t)c->tokens * 4 * sizeof(double));
   d->dx = calloc((size_t)(c->tokens * c->hidden), sizeof(double));
   d->dw = calloc((size_t)(c->rows * c->hidden), sizeof(double));
   if (!d->x || !d->w || !d->target || !d->stats || !d->g_nll || !d->g_entropy || !d->g_lse ||
-      !d->live || !d->dx_before || !d->dw_before || !d->dx || !d->dw) {
+      !d->live || !d->loss || !d->dx_before || !d->dw_before || !d->dx || !d->dw) {
     ce_backward_data_free(d);
     return -1;
   }
@@ -278,8 +313,8 @@ int ce_backward_data_make(const struct ce_backward_case *c, struct ce_backward_d
 }
 
 void ce_backward_data_free(struct ce_backward_data *d) {
-  void *all[] = {d->x,     d->w,    d->target,    d->stats,     d->g_nll, d->g_entropy,
-                 d->g_lse, d->live, d->dx_before, d->dw_before, d->dx,    d->dw};
+  void *all[] = {d->x,    d->w,         d->target,    d->stats, d->g_nll, d->g_entropy, d->g_lse,
+                 d->live, d->dx_before, d->dw_before, d->dx,    d->dw,    d->loss};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     free(all[i]);
   memset(d, 0, sizeof *d);
@@ -304,11 +339,18 @@ struct ce_backward_problem ce_backward_data_problem(const struct ce_backward_dat
                                       .dx_f32 = (c->flags & CE_DX_F32) != 0,
                                       .dw_f32 = (c->flags & CE_DW_F32) != 0,
                                       .dw_accumulate = (c->flags & CE_ACCUMULATE) != 0,
+                                      .keeps = (c->flags & CE_STEP) != 0,
+                                      .wants_entropy = (c->flags & CE_WANTS_ENTROPY) != 0,
                                       .timeout_ns = UINT64_C(2000000000)};
 }
 
-int64_t ce_backward_dz_bytes(const struct ce_backward_case *c) {
-  return c->wave_cols * c->tokens * BACKWARD_TILE_COLS * 2;
+weft_status ce_backward_case_layout(const struct ce_backward_case *c,
+                                    struct ce_backward_layout *layout) {
+  if (!(c->flags & CE_STEP))
+    return weft__ce_backward_layout(c->tokens, c->hidden, c->rows,
+                                    c->wave_cols * c->tokens * BACKWARD_TILE_COLS * 2, layout);
+  weft__ce_step_layout(c->tokens, c->hidden, c->rows, layout);
+  return WEFT_OK;
 }
 
 /* Frobenius error of all, and the number of rows that are further off than the contract allows. */
@@ -372,11 +414,31 @@ int ce_backward_data_compare(const struct ce_backward_data *d, const unsigned ch
   return 1;
 }
 
+int ce_backward_data_compare_loss(const struct ce_backward_data *d, const float *nll,
+                                  const float *lse, const float *entropy, char *why, size_t room) {
+  const float *got[3] = {nll, lse, entropy};
+  static const char *const names[3] = {"nll", "lse", "entropy"};
+  for (int64_t i = 0; i < d->c->tokens; i++) {
+    for (int k = 0; k < 3; k++) {
+      if (got[k] == NULL) continue;
+      const double e = d->loss[i * 4 + k], g = got[k][i];
+      const int good = isnan(e)               ? isnan(g)
+                       : d->live[i] || k == 1 ? fabs(g - e) <= 2e-5 * (1 + d->loss[i * 4 + 3])
+                       : e == 0               ? g == 0
+                                              : 1;
+      if (good) continue;
+      snprintf(why, room, "%s of row %lld is %.9g, expected %.9g", names[k], (long long)i, g, e);
+      return 1;
+    }
+  }
+  return 0;
+}
+
 void ce_backward_case_name(const struct ce_backward_case *c, char *text, size_t room) {
-  static const char *const names[] = {"f16",     "dx-f32",      "dw-f32",      "accumulate",
-                                      "entropy", "lse",         "no-nll",      "i32",
-                                      "ignore",  "bad-targets", "shard",       "no-dx",
-                                      "no-dw",   "odd-out",     "all-ignored", "t-pointer"};
+  static const char *const names[] = {
+      "f16",    "dx-f32",  "dw-f32",      "accumulate",  "entropy", "lse",
+      "no-nll", "i32",     "ignore",      "bad-targets", "shard",   "no-dx",
+      "no-dw",  "odd-out", "all-ignored", "t-pointer",   "step",    "wants-entropy"};
   int n = snprintf(text, room, "%lldx%lldx%lld waves of %u, T %g cap %g", (long long)c->tokens,
                    (long long)c->hidden, (long long)c->rows, c->wave_cols, (double)c->temperature,
                    (double)c->softcap);

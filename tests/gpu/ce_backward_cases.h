@@ -23,7 +23,9 @@ enum {
   CE_NO_DW = 4096,
   CE_ODD_OUT = 8192, /* outputs that tensor stores can't write: an odd row stride */
   CE_ALL_IGNORED = 16384,
-  CE_T_POINTER = 32768
+  CE_T_POINTER = 32768,
+  CE_STEP = 65536,          /* the loss as well, in one pass */
+  CE_WANTS_ENTROPY = 131072 /* of a step: the entropy too */
 };
 
 struct ce_backward_case {
@@ -44,6 +46,7 @@ struct ce_backward_data {
   float *stats, *g_nll, *g_entropy, *g_lse;
   unsigned char *dx_before, *dw_before;
   double *dx, *dw; /* [tokens, hidden], [rows, hidden] */
+  double *loss;    /* [tokens, 4]: nll, lse, entropy, largest |logit| */
   uint32_t bad;    /* targets outside the vocabulary */
   unsigned char *live;
 };
@@ -54,12 +57,16 @@ void ce_backward_data_free(struct ce_backward_data *data);
 /* Where the arrays are; results and workspace are not set. */
 struct ce_backward_problem ce_backward_data_problem(const struct ce_backward_data *data);
 
-/* The budget for dZ that gives the case's waves. */
-int64_t ce_backward_dz_bytes(const struct ce_backward_case *c);
+/* The workspace of the case: the waves it asks for, or a step's. */
+weft_status ce_backward_case_layout(const struct ce_backward_case *c,
+                                    struct ce_backward_layout *layout);
 
 /* 0 where both results are right, and untouched around their elements; else says why. */
 int ce_backward_data_compare(const struct ce_backward_data *data, const unsigned char *dx,
                              const unsigned char *dw, char *why, size_t room);
+/* The same for the loss of a step; `entropy` may be NULL. */
+int ce_backward_data_compare_loss(const struct ce_backward_data *data, const float *nll,
+                                  const float *lse, const float *entropy, char *why, size_t room);
 void ce_backward_case_name(const struct ce_backward_case *c, char *text, size_t room);
 
 /* The relative errors that the last comparison saw. */

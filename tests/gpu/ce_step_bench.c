@@ -1,8 +1,10 @@
 /* Times forward, backward and step by the public API against cuBLAS's products of the same shapes,
  * in one process: blocks of back-to-back runs, cuBLAS and own in turn, medians of the rounds'
- * ratios. Data as in ce_backward_bench. Own times carry what a call costs on the host.
+ * ratios. Data as in ce_backward_bench. Own times carry what a call costs on the host. A step is
+ * timed twice: within the default budget, over four products, and within M * V * 2 + M * H * 4
+ * bytes and 192 MiB, where it keeps exponentials, over three.
  *
- *   ce_step_bench [--json FILE] */
+ *   ce_step_bench [--json FILE] [--quick] [--large]    two shapes; the large step alone */
 #include <math.h>
 #include <string.h>
 
@@ -54,8 +56,8 @@ static void run_cublas(const struct shape *s, int logits, int gradients) {
   }
 }
 
-enum phase { FORWARD, BACKWARD, STEP };
-static const char *const phase_names[] = {"forward", "backward", "step"};
+enum phase { FORWARD, BACKWARD, STEP, STEP_LARGE };
+static const char *const phase_names[] = {"forward", "backward", "step", "step large"};
 
 static void run_own(weft_ce_plan *plan, const weft_ce_args *args, enum phase phase) {
   gpu_require_status(phase == FORWARD    ? weft_ce_forward(plan, args, NULL)
@@ -109,8 +111,8 @@ static void bench_phase(const struct shape *s, weft_ce_plan *plan, const weft_ce
   }
   qsort(own, ROUNDS, sizeof *own, ascending);
   qsort(ratios, ROUNDS, sizeof *ratios, ascending);
-  const int products = phase == FORWARD ? 1 : phase == BACKWARD ? 3 : 4;
-  printf("%lldx%lldx%lld %-8s %8.3f ms, over %d products of cuBLAS %.4f (%.4f-%.4f), %.1f MiB\n",
+  const int products = phase == FORWARD ? 1 : phase == STEP ? 4 : 3;
+  printf("%lldx%lldx%lld %-10s %8.3f ms, over %d products of cuBLAS %.4f (%.4f-%.4f), %.1f MiB\n",
          (long long)s->m, (long long)s->h, (long long)s->v, phase_names[phase], own[ROUNDS / 2],
          products, ratios[ROUNDS / 2], ratios[0], ratios[ROUNDS - 1], (double)bytes / 1048576);
   fflush(stdout);
@@ -123,7 +125,25 @@ static void bench_phase(const struct shape *s, weft_ce_plan *plan, const weft_ce
             ratios[ROUNDS - 1]);
 }
 
-static void bench_shape(int64_t m, int64_t h, int64_t v, FILE *json, int *results) {
+static weft_ce_plan *make_plan(const struct shape *s, int64_t budget, weft_ce_plan_info *info) {
+  const weft_ce_plan_info defaults = WEFT_CE_PLAN_INFO_INIT;
+  weft_ce_config config = WEFT_CE_CONFIG_INIT;
+  weft_ce_plan *plan;
+  config.max_tokens = s->m;
+  config.hidden = s->h;
+  config.vocab = config.vocab_local = s->v;
+  config.dtype = WEFT_BF16;
+  config.device = WEFT_DEVICE_CUDA;
+  config.wants = WEFT_CE_DX | WEFT_CE_DW | WEFT_CE_STEP;
+  config.workspace_budget = budget;
+  *info = defaults;
+  gpu_require_status(weft_ce_plan_create(NULL, &config, &plan), "plan");
+  gpu_require_status(weft_ce_plan_info_get(plan, info), "plan");
+  return plan;
+}
+
+static void bench_shape(int64_t m, int64_t h, int64_t v, int large_alone, FILE *json,
+                        int *results) {
   struct shape s = {.m = m, .h = h, .v = v};
   int64_t *target = malloc((size_t)m * 8);
   float *g = malloc((size_t)m * 4);
@@ -140,17 +160,6 @@ static void bench_shape(int64_t m, int64_t h, int64_t v, FILE *json, int *result
   const cuda_address targets = gpu_upload(target, (size_t)m * 8), gs = gpu_upload(g, (size_t)m * 4);
   const cuda_address nll = gpu_allocate((size_t)m * 4), lse = gpu_allocate((size_t)m * 4);
   const cuda_address stats = gpu_allocate((size_t)m * 16);
-  weft_ce_config config = WEFT_CE_CONFIG_INIT;
-  config.max_tokens = m;
-  config.hidden = h;
-  config.vocab = config.vocab_local = v;
-  config.dtype = WEFT_BF16;
-  config.device = WEFT_DEVICE_CUDA;
-  config.wants = WEFT_CE_DX | WEFT_CE_DW | WEFT_CE_STEP;
-  weft_ce_plan *plan;
-  weft_ce_plan_info info = WEFT_CE_PLAN_INFO_INIT;
-  gpu_require_status(weft_ce_plan_create(NULL, &config, &plan), "plan");
-  gpu_require_status(weft_ce_plan_info_get(plan, &info), "plan");
   weft_ce_args args = WEFT_CE_ARGS_INIT;
   args.tokens = m;
   args.x = pointer(s.x);
@@ -162,9 +171,20 @@ static void bench_shape(int64_t m, int64_t h, int64_t v, FILE *json, int *result
   args.lse = (float *)pointer(lse);
   args.dx = pointer(s.dx);
   args.dw = pointer(s.dw);
-  for (int phase = FORWARD; phase <= STEP; phase++)
-    bench_phase(&s, plan, &args, (enum phase)phase, info.local_bytes, json, results);
+  weft_ce_plan_info info;
+  weft_ce_plan *plan = make_plan(&s, m * v * 2 + m * h * 4 + (INT64_C(192) << 20), &info);
+  if (info.step_gemms != 3) {
+    fprintf(stderr, "the large budget gives a step of %lld products\n", (long long)info.step_gemms);
+    exit(1);
+  }
+  bench_phase(&s, plan, &args, STEP_LARGE, info.local_bytes, json, results);
   gpu_require_status(weft_ce_plan_destroy(plan), "plan");
+  if (!large_alone) {
+    plan = make_plan(&s, 0, &info);
+    for (int phase = FORWARD; phase <= STEP; phase++)
+      bench_phase(&s, plan, &args, (enum phase)phase, info.local_bytes, json, results);
+    gpu_require_status(weft_ce_plan_destroy(plan), "plan");
+  }
   const cuda_address all[] = {s.x, s.w, s.z, s.dx, s.dw, targets, gs, nll, lse, stats};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     gpu_free(all[i]);
@@ -175,7 +195,7 @@ static void bench_shape(int64_t m, int64_t h, int64_t v, FILE *json, int *result
 int main(int argc, char **argv) {
   struct cuda_device_info info;
   FILE *json = NULL;
-  int results = 0;
+  int results = 0, quick = 0, large_alone = 0;
   char why[256];
   driver = gpu_open(&info);
   if (info.arch != CUDA_ARCH_SM90) {
@@ -186,7 +206,14 @@ int main(int argc, char **argv) {
     printf("skipped: no cuBLAS: %s\n", why);
     return GPU_SKIPPED;
   }
-  if (argc > 2 && !strcmp(argv[1], "--json")) json = fopen(argv[2], "w");
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--quick"))
+      quick = 1;
+    else if (!strcmp(argv[i], "--large"))
+      large_alone = 1;
+    else if (!strcmp(argv[i], "--json") && i + 1 < argc)
+      json = fopen(argv[++i], "w");
+  }
   gpu_require(driver->cuEventCreate(&begin, 0), "cuEventCreate");
   gpu_require(driver->cuEventCreate(&end, 0), "cuEventCreate");
   if (json)
@@ -194,8 +221,8 @@ int main(int argc, char **argv) {
             info.name, driver->version, cublas_version());
   static const int64_t shapes[][3] = {
       {4096, 4096, 131072}, {8192, 2048, 151936}, {8192, 7168, 129280}, {16384, 4096, 131072}};
-  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-    bench_shape(shapes[i][0], shapes[i][1], shapes[i][2], json, &results);
+  for (size_t i = 0; i < (quick ? 2 : sizeof shapes / sizeof *shapes); i++)
+    bench_shape(shapes[i][0], shapes[i][1], shapes[i][2], large_alone, json, &results);
   if (json) {
     fprintf(json, "]}\n");
     fclose(json);

@@ -14,7 +14,7 @@
 
 enum { LOOM_CLUSTERS = 2, CASES_MAX = 8 };
 
-extern const struct loom_kernel sm90_ce_backward_bf16, sm90_backward_dx_turn;
+extern const struct loom_kernel sm90_ce_backward_bf16, sm90_ce_step_bf16, sm90_backward_dx_turn;
 static int in_turn; /* the kernel that takes turns in dX too */
 
 static int encode(const struct cuda_tensor *t, struct tensor_map *map) {
@@ -46,8 +46,9 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
   struct ce_backward_problem p = ce_backward_data_problem(d);
   const uint32_t zero[3] = {0, 0, 0};
   unsigned char *dx = malloc(d->dx_bytes), *dw = malloc(d->dw_bytes), *counters = NULL;
-  if (!dx || !dw ||
-      weft__ce_backward_layout(c->tokens, c->hidden, c->rows, ce_backward_dz_bytes(c), &layout)) {
+  const int step = (c->flags & CE_STEP) != 0, entropy = (c->flags & CE_WANTS_ENTROPY) != 0;
+  float *loss = malloc(3 * d->row_bytes);
+  if (!dx || !dw || !loss || ce_backward_case_layout(c, &layout)) {
     snprintf(why, room, "can't set the scene");
     goto cleanup;
   }
@@ -58,6 +59,10 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
   p.g_nll = upload(d->g_nll, d->row_bytes);
   p.g_entropy = c->flags & CE_ENTROPY ? upload(d->g_entropy, d->row_bytes) : 0;
   p.g_lse = c->flags & CE_LSE ? upload(d->g_lse, d->row_bytes) : 0;
+  memset(loss, 0x5a, 3 * d->row_bytes);
+  p.nll = upload(loss, d->row_bytes);
+  p.lse = upload(loss, d->row_bytes);
+  p.entropy = entropy ? upload(loss, d->row_bytes) : 0;
   p.dx = upload(d->dx_before, d->dx_bytes);
   p.dw = upload(d->dw_before, d->dw_bytes);
   p.errors = upload(zero, sizeof zero);
@@ -78,10 +83,12 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
   if (!counters) goto cleanup;
   loom_write(args.counters.a, counters, (size_t)layout.counters_bytes);
   const struct loom_launch launch = {
-      .kernel = in_turn ? &sm90_backward_dx_turn : &sm90_ce_backward_bf16,
+      .kernel = step      ? &sm90_ce_step_bf16
+                : in_turn ? &sm90_backward_dx_turn
+                          : &sm90_ce_backward_bf16,
       .args = &args,
       .ctas = (c->clusters ? c->clusters : LOOM_CLUSTERS) * BACKWARD_CLUSTER,
-      .smem_bytes = BACKWARD_SHARED_BYTES};
+      .smem_bytes = step ? STEP_SHARED_BYTES : BACKWARD_SHARED_BYTES};
   if (loom_launch(&launch)) {
     snprintf(why, room, "loom_launch failed");
     goto cleanup;
@@ -92,8 +99,15 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
   }
   loom_read(p.dx, dx, d->dx_bytes);
   loom_read(p.dw, dw, d->dw_bytes);
+  loom_read(p.nll, loss, d->row_bytes);
+  loom_read(p.lse, loss + c->tokens, d->row_bytes);
+  if (entropy) loom_read(p.entropy, loss + 2 * c->tokens, d->row_bytes);
   status = ce_backward_data_compare(d, dx, dw, why, room);
+  if (!status && step)
+    status = ce_backward_data_compare_loss(d, loss, loss + c->tokens,
+                                           entropy ? loss + 2 * c->tokens : NULL, why, room);
 cleanup:
+  free(loss);
   free(counters);
   free(dx);
   free(dw);

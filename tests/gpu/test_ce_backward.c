@@ -10,6 +10,7 @@ static int passed, failed;
 
 struct device_copy {
   cuda_address x, w, target, stats, g_nll, g_entropy, g_lse, temperature, dx, dw, words, workspace;
+  cuda_address loss; /* f32 [3, tokens] */
   size_t workspace_bytes;
 };
 
@@ -23,16 +24,17 @@ static void run_case(const char *kernel_name, const struct ce_backward_case *c, 
   struct ce_backward_layout layout;
   struct device_copy at = {0};
   char name[256], why[512] = "";
+  const int step = (c->flags & CE_STEP) != 0, entropy = (c->flags & CE_WANTS_ENTROPY) != 0;
   ce_backward_case_name(c, name, sizeof name);
   if (ce_backward_data_make(c, &data)) exit(4);
-  gpu_require_status(
-      weft__ce_backward_load(
-          &test_device_images,
-          kernel_name ? kernel_name : weft__ce_backward_name((c->flags & CE_F16) != 0), 0, &kernel),
-      "load");
-  gpu_require_status(
-      weft__ce_backward_layout(c->tokens, c->hidden, c->rows, ce_backward_dz_bytes(c), &layout),
-      "layout");
+  gpu_require_status(weft__ce_backward_load(&test_device_images,
+                                            kernel_name ? kernel_name
+                                            : step
+                                                ? weft__ce_step_name((c->flags & CE_F16) != 0)
+                                                : weft__ce_backward_name((c->flags & CE_F16) != 0),
+                                            0, &kernel),
+                     "load");
+  gpu_require_status(ce_backward_case_layout(c, &layout), "layout");
   const uint64_t w_skip = (uint64_t)(data.vocab_start * data.w_stride) * 2;
   at.x = gpu_upload(data.x, data.x_bytes);
   at.w = gpu_upload(data.w, data.w_bytes);
@@ -45,6 +47,7 @@ static void run_case(const char *kernel_name, const struct ce_backward_case *c, 
   at.dx = gpu_allocate(data.dx_bytes);
   at.dw = gpu_allocate(data.dw_bytes);
   at.words = gpu_allocate(8);
+  at.loss = gpu_allocate(3 * data.row_bytes);
   at.workspace = gpu_allocate((size_t)layout.bytes);
   struct ce_backward_problem p = ce_backward_data_problem(&data);
   p.x = at.x, p.w = at.w + w_skip, p.target = at.target, p.stats = at.stats;
@@ -55,6 +58,8 @@ static void run_case(const char *kernel_name, const struct ce_backward_case *c, 
   p.dx = c->flags & CE_NO_DX ? 0 : at.dx;
   p.dw = c->flags & CE_NO_DW ? 0 : at.dw;
   p.errors = at.words, p.count_targets = 1;
+  p.nll = at.loss, p.lse = at.loss + data.row_bytes;
+  p.entropy = entropy ? at.loss + 2 * data.row_bytes : 0;
   p.dx_in_turn = kernel_name != NULL && !strstr(kernel_name, "_dw_");
   gpu_require_status(weft__ce_backward_prepare(&kernel, &p, &layout, at.workspace, &launch),
                      "prepare");
@@ -62,13 +67,15 @@ static void run_case(const char *kernel_name, const struct ce_backward_case *c, 
 
   unsigned char *dx = malloc(data.dx_bytes), *dw = malloc(data.dw_bytes);
   unsigned char *first_dx = malloc(data.dx_bytes), *first_dw = malloc(data.dw_bytes);
-  if (!dx || !dw || !first_dx || !first_dw) exit(4);
+  float *loss = malloc(3 * data.row_bytes), *first_loss = malloc(3 * data.row_bytes);
+  if (!dx || !dw || !first_dx || !first_dw || !loss || !first_loss) exit(4);
   int bad = 0;
   for (int run = 0; run < runs && !bad; run++) {
     uint32_t words[2] = {0, 0};
     gpu_require(
         driver->cuMemsetD8Async(at.workspace, run % 2 ? 0xff : 0x7f, (size_t)layout.bytes, NULL),
         "memset");
+    gpu_require(driver->cuMemsetD8Async(at.loss, 0x5a, 3 * data.row_bytes, NULL), "memset");
     gpu_require(driver->cuMemcpyHtoD(at.dx, data.dx_before, data.dx_bytes), "copy");
     gpu_require(driver->cuMemcpyHtoD(at.dw, data.dw_before, data.dw_bytes), "copy");
     gpu_require(driver->cuMemcpyHtoD(at.words, words, sizeof words), "copy");
@@ -79,15 +86,21 @@ static void run_case(const char *kernel_name, const struct ce_backward_case *c, 
     gpu_download(dx, at.dx, data.dx_bytes);
     gpu_download(dw, at.dw, data.dw_bytes);
     gpu_download(words, at.words, sizeof words);
+    gpu_download(loss, at.loss, 3 * data.row_bytes);
     if (words[0] || words[1] != data.bad) {
       snprintf(why, sizeof why, "error word %#x, %u bad targets, expected %u", words[0], words[1],
                data.bad);
       bad = 1;
     } else if (run == 0) {
       bad = ce_backward_data_compare(&data, dx, dw, why, sizeof why);
+      if (!bad && step)
+        bad = ce_backward_data_compare_loss(&data, loss, loss + c->tokens,
+                                            entropy ? loss + 2 * c->tokens : NULL, why, sizeof why);
+      memcpy(first_loss, loss, 3 * data.row_bytes);
       memcpy(first_dx, dx, data.dx_bytes);
       memcpy(first_dw, dw, data.dw_bytes);
-    } else if (memcmp(first_dx, dx, data.dx_bytes) || memcmp(first_dw, dw, data.dw_bytes)) {
+    } else if (memcmp(first_dx, dx, data.dx_bytes) || memcmp(first_dw, dw, data.dw_bytes) ||
+               memcmp(first_loss, loss, 3 * data.row_bytes)) {
       snprintf(why, sizeof why, "run %d has other bits", run);
       bad = 1;
     }
@@ -101,7 +114,7 @@ static void run_case(const char *kernel_name, const struct ce_backward_case *c, 
     printf("ok     %s%s: dX %.4f%% dW %.4f%%, %d runs\n", name, apart ? " (launches apart)" : "",
            100 * ce_backward_dx_error, 100 * ce_backward_dw_error, runs);
   fflush(stdout);
-  free(dx), free(dw), free(first_dx), free(first_dw);
+  free(dx), free(dw), free(first_dx), free(first_dw), free(loss), free(first_loss);
   const cuda_address all[] = {at.x,     at.w,         at.target, at.stats,
                               at.g_nll, at.g_entropy, at.g_lse,  at.temperature,
                               at.dx,    at.dw,        at.words,  at.workspace};
@@ -123,6 +136,9 @@ int main(int argc, char **argv) {
   run_case(NULL, &ce_backward_cases[3], 1, 1);
   const struct ce_backward_case often = {900, 264, 1500, 2, CE_IGNORE | CE_ENTROPY, 1, 0, 1, 0};
   run_case(NULL, &often, 100, 0);
+  const struct ce_backward_case steps = {900, 264, 1500, 1, CE_STEP | CE_IGNORE | CE_WANTS_ENTROPY,
+                                         1,   0,   1,    0};
+  run_case(NULL, &steps, 100, 0);
   run_case("sm90_backward_dx_turn", &ce_backward_cases[3], 1, 0);
   run_case("sm90_backward_dx_turn", &ce_backward_cases[4], 1, 0);
   printf("%d passed, %d failed\n", passed, failed);

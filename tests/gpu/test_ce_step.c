@@ -27,7 +27,7 @@ struct step_case {
   int64_t max_tokens, tokens, hidden, vocab, padding;
   int32_t dtype, dx_dtype, dw_dtype, entropy, ignore_every;
   float temperature, softcap;
-  int64_t budget; /* 0: the default; else bytes over the least */
+  int64_t budget; /* 0: the default; 1: the least; else so many bytes */
   int32_t accumulate;
 };
 
@@ -39,6 +39,10 @@ static const struct step_case cases[] = {
     {"bf16 capped, least budget", 400, 400, 200, 1500, 0, WEFT_BF16, 0, 0, 1, 0, 1, 20, 1, 0},
     {"f32 out, accumulate", 300, 300, 520, 1200, 40, WEFT_BF16, WEFT_F32, WEFT_F32, 0, 4, 1, 0, 1,
      1},
+    {"bf16, kept", 700, 700, 520, 3000, 0, WEFT_BF16, 0, 0, 0, 0, 1, 0, 64 << 20, 0},
+    {"f16, kept, fewer tokens", 900, 500, 520, 2000, 50, WEFT_F16, 0, 0, 0, 5, 2, 0, 64 << 20, 0},
+    {"bf16, kept, entropy, f32 out", 600, 600, 776, 1700, 84, WEFT_BF16, WEFT_F32, WEFT_F32, 1, 3,
+     1, 0, 64 << 20, 1},
 };
 
 static uint32_t hash(uint32_t x) {
@@ -198,12 +202,14 @@ static void open_scene(const struct step_case *c, struct scene *s) {
   config.softcap = c->softcap;
   config.device = WEFT_DEVICE_CUDA;
   config.wants = WEFT_CE_DX | WEFT_CE_DW | WEFT_CE_STEP | (c->entropy ? WEFT_CE_ENTROPY : 0);
-  if (c->budget) {
+  if (c->budget == 1) {
     weft_ce_machine machine = WEFT_CE_MACHINE_INIT;
     weft_ce_plan_info info = WEFT_CE_PLAN_INFO_INIT;
     machine.arch = "sm90";
     gpu_require_status(weft_ce_plan_query(&config, &machine, &info), c->name);
     config.workspace_budget = info.least_bytes;
+  } else {
+    config.workspace_budget = c->budget;
   }
   gpu_require_status(weft_ce_plan_create(NULL, &config, &s->plan), c->name);
   gpu_require(driver->cuStreamCreate(&s->stream, GPU_NON_BLOCKING), "cuStreamCreate");

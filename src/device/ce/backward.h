@@ -31,10 +31,21 @@ enum {
   BACKWARD_BARRIERS = 2 * (BACKWARD_STAGES_DZ + 2 * BACKWARD_STAGES_MAX) + 7,
   BACKWARD_SHARED_BYTES = BACKWARD_RING_BYTES + BACKWARD_STAGING_BLOCKS * BACKWARD_BLOCK_BYTES +
                           (BACKWARD_BARRIERS + 1) * 8 + 16,
+  STEP_SCRATCH_BYTES = 128 * 4, /* a consumer's */
+  STEP_SHARED_BYTES = BACKWARD_SHARED_BYTES + 2 * STEP_SCRATCH_BYTES,
 };
 
+/* Statistics of a row over the 192 columns of one warpgroup's tile: largest product, and in base 2
+ * and after temperature s and t as in forward.h. They lie as [half tile][m, s, t][rows] f32, with
+ * all rows of all row tiles. */
+enum { STEP_SUMS = 3 };
+
 /* Codes in the error word, of waits that ran out. */
-enum { BACKWARD_LOAD_TIMEOUT = 0x101, BACKWARD_STORE_TIMEOUT = 0x102 };
+enum {
+  BACKWARD_LOAD_TIMEOUT = 0x101,
+  BACKWARD_STORE_TIMEOUT = 0x102,
+  STEP_CONVERT_TIMEOUT = 0x103
+};
 
 /* One for each tile and cluster, where args.trace is set; times are the low words of the global
  * timer, in ns: results begin to arrive, are all there, are stored. */
@@ -54,8 +65,9 @@ struct backward_args {
   struct gmem counters;      /* u32 [backward_counters] */
   struct gmem constants;     /* f32 [row_tiles * 256, 4]: see sm90_gradient.h */
   struct gmem target_weight; /* f32 [row_tiles * 256] */
-  struct gmem unscale;       /* f32 [row_tiles]: 1 over the scale of dZ */
-  struct gmem sums;          /* f32 [tokens, sums_stride]: dX so far */
+  struct gmem residual; /* f32 [row_tiles * 256]: the target's dZ, less what it was rounded to */
+  struct gmem unscale;  /* f32 [row_tiles]: 1 over the scale of dZ */
+  struct gmem sums;     /* f32 [tokens, sums_stride]: dX so far */
   uint32_t sums_stride;
   /* The call's arguments, as in weft_ce_args. */
   struct gmem target, stats, g_nll, g_entropy, g_lse, temperature; /* 0: absent */
@@ -64,12 +76,19 @@ struct backward_args {
   uint32_t target_i64;
   uint32_t dx_f32, dw_f32, dw_accumulate;
   uint32_t dx_mapped, dw_mapped; /* the output can be written by tensor stores, else by element */
-  struct gmem dx, dw;
-  int64_t dx_stride, dw_stride; /* elements */
-  struct gmem errors;           /* u32: code of a wait that ran out, count of bad targets so far */
-  struct gmem host_errors;      /* the same in memory that the host reads, and a bad token; or 0 */
-  uint32_t count_targets;       /* targets outside the vocabulary are counted */
+  struct gmem dx, dw, w_rows;
+  int64_t dx_stride, dw_stride, w_stride; /* elements */
+  struct gmem errors;      /* u32: code of a wait that ran out, count of bad targets so far */
+  struct gmem host_errors; /* the same in memory that the host reads, and a bad token; or 0 */
+  uint32_t count_targets;  /* targets outside the vocabulary are counted */
   uint64_t timeout_ns;
+  /* Of a step. The exponentials are f16, in the place of dZ. */
+  struct gmem kept;              /* [tokens, kept_stride] of 2 bytes */
+  struct gmem sums_of_tiles;     /* f32 [2 * col_tiles][STEP_SUMS][row_tiles * 256] */
+  struct gmem target_logits;     /* f32 [row_tiles * 256] */
+  struct gmem nll, lse, entropy; /* f32 [tokens], 0: not wanted */
+  uint64_t kept_stride;
+  uint32_t wants_entropy;
   struct backward_team team;
   struct dx_reduce_args exchange; /* where the team has tiles: dx is the part in its arena */
   struct gmem trace;              /* struct backward_stamp [clusters, trace_tiles], 0: none */

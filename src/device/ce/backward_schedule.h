@@ -15,7 +15,10 @@
  * Counters only grow during a call, from zero. Each tile adds BACKWARD_SIGNALS to each of its own,
  * one for each warpgroup that multiplies. A count of a later wave can't stand in for a missing one:
  * a row's dZ tiles store only when all dX tiles of its earlier waves are done, which needed all of
- * its dZ tiles of those waves; likewise for columns and dW. */
+ * its dZ tiles of those waves; likewise for columns and dW.
+ *
+ * A step (step_schedule.h) has one wave, whose dZ tiles leave exponentials. They become dZ behind
+ * later dZ tiles, and the last `left` of them in tiles of their own, before dX. */
 #ifndef WEFT_DEVICE_CE_BACKWARD_SCHEDULE_H
 #define WEFT_DEVICE_CE_BACKWARD_SCHEDULE_H
 
@@ -32,9 +35,17 @@ struct backward_schedule {
   uint32_t wave_cols; /* columns of tiles of a wave; the last wave may have fewer */
   uint32_t group;     /* rows of tiles that walk the vocabulary together */
   uint32_t dx, dw;    /* 1 where it is wanted */
+  uint32_t keeps;     /* 1: a step */
+  uint32_t left;      /* of a step: conversions in tiles of their own */
 };
 
-enum backward_kind { BACKWARD_PREPARE, BACKWARD_DZ, BACKWARD_DX, BACKWARD_DW };
+enum backward_kind {
+  BACKWARD_PREPARE,
+  BACKWARD_DZ,
+  BACKWARD_DX,
+  BACKWARD_DW,
+  BACKWARD_CONVERT, /* of a step: exponentials (row, col) to dZ */
+};
 
 struct backward_tile {
   uint32_t kind, wave;
@@ -57,7 +68,8 @@ HOST_DEVICE uint32_t backward_wave_cols(const struct backward_schedule *s, uint3
 }
 
 HOST_DEVICE uint32_t backward_wave_tiles(const struct backward_schedule *s, uint32_t cols) {
-  return s->row_tiles * cols + s->dx * s->row_tiles * s->h_tiles + s->dw * cols * s->h_tiles;
+  return s->row_tiles * cols + s->left + s->dx * s->row_tiles * s->h_tiles +
+         s->dw * cols * s->h_tiles;
 }
 
 /* The host sees to it that this stays below 2^31. */
@@ -77,8 +89,8 @@ HOST_DEVICE struct backward_tile backward_tile(const struct backward_schedule *s
   const uint32_t cols = backward_wave_cols(s, t.wave);
   struct gemm_schedule walk = {s->row_tiles, cols, s->group};
   t.kind = BACKWARD_DZ;
-  if (index >= s->row_tiles * cols) {
-    index -= s->row_tiles * cols;
+  if (index >= s->row_tiles * cols + s->left) {
+    index -= s->row_tiles * cols + s->left;
     const uint32_t dx_tiles = s->dx * s->row_tiles * s->h_tiles;
     t.kind = BACKWARD_DX;
     walk.col_tiles = s->h_tiles;
@@ -91,10 +103,14 @@ HOST_DEVICE struct backward_tile backward_tile(const struct backward_schedule *s
       return t;
     }
   }
+  if (t.kind == BACKWARD_DZ && index >= s->row_tiles * cols) {
+    t.kind = BACKWARD_CONVERT;
+    index -= s->left;
+  }
   const struct gemm_tile at = gemm_schedule_tile(&walk, index);
   t.row = at.row;
-  t.col = t.kind == BACKWARD_DZ ? at.col : 0;
-  t.h = t.kind == BACKWARD_DZ ? 0 : at.col;
+  t.col = t.kind == BACKWARD_DX ? 0 : at.col;
+  t.h = t.kind == BACKWARD_DX ? at.col : 0;
   return t;
 }
 
@@ -116,8 +132,21 @@ HOST_DEVICE uint32_t backward_dz_of_col(const struct backward_schedule *s, uint3
 HOST_DEVICE uint32_t backward_dw_of_col(const struct backward_schedule *s, uint32_t col) {
   return 1 + 3 * s->row_tiles + s->wave_cols + col;
 }
+/* Of a step alone: exponentials stored; and, for each CTA's half of a row of tiles, sums of
+ * columns written, and 1 when they are merged. */
+HOST_DEVICE uint32_t backward_kept_of_row(const struct backward_schedule *s, uint32_t row) {
+  return 1 + 3 * s->row_tiles + 2 * s->wave_cols + row;
+}
+HOST_DEVICE uint32_t backward_summed(const struct backward_schedule *s, uint32_t row,
+                                     uint32_t half) {
+  return 1 + 4 * s->row_tiles + 2 * s->wave_cols + 2 * row + half;
+}
+HOST_DEVICE uint32_t backward_merged(const struct backward_schedule *s, uint32_t row,
+                                     uint32_t half) {
+  return 1 + 6 * s->row_tiles + 2 * s->wave_cols + 2 * row + half;
+}
 HOST_DEVICE uint32_t backward_counters(const struct backward_schedule *s) {
-  return 1 + 3 * s->row_tiles + 2 * s->wave_cols;
+  return 1 + (s->keeps ? 8 : 3) * s->row_tiles + 2 * s->wave_cols;
 }
 
 /* Before the tile's operands are loaded. */
@@ -153,9 +182,10 @@ HOST_DEVICE struct backward_need backward_store_need(const struct backward_sched
  */
 HOST_DEVICE uint32_t backward_signal(const struct backward_schedule *s,
                                      const struct backward_tile *t, uint32_t which) {
-  if (t->kind == BACKWARD_DZ)
+  if (t->kind == BACKWARD_DZ && !s->keeps)
     return which == 0 ? backward_dz_of_row(s, t->row) : backward_dz_of_col(s, t->col);
-  if (which != 0) return 0;
+  if (which != 0 || t->kind == BACKWARD_CONVERT) return 0; /* step_convert() adds its own */
+  if (t->kind == BACKWARD_DZ) return backward_kept_of_row(s, t->row);
   if (t->kind == BACKWARD_PREPARE) return backward_prepared(s, t->row);
   return t->kind == BACKWARD_DX ? backward_dx_of_row(s, t->row) : backward_dw_of_col(s, t->col);
 }

@@ -1,7 +1,8 @@
 /* The backward pass on Hopper: one persistent kernel of clusters of two that makes dZ, dX and dW,
  * whose tiles chain by counters (backward_schedule.h). It knows the shapes and arguments of
- * backward.h. An instance defines BACKWARD_NAME, and BACKWARD_F16 for f16 instead of bf16, and
- * includes this file.
+ * backward.h. An instance defines BACKWARD_NAME, BACKWARD_F16 for f16 instead of bf16, and
+ * BACKWARD_KEEPS for a step, which makes the loss as well (sm90_step_make.h), and includes this
+ * file.
  *
  * Roles of a CTA's warps:
  *   warp 0       producer: loads operands, ahead of the consumers
@@ -12,7 +13,11 @@
 #include "device/ce/sm90_backward_load.h"
 #include "device/ce/sm90_backward_make.h"
 #include "device/ce/sm90_backward_store.h"
+#ifndef BACKWARD_KEEPS
 #include "device/ce/sm90_backward_team.h"
+#else
+#include "device/ce/sm90_step_make.h"
+#endif
 
 /* A warpgroup. */
 DEV void consume(const struct backward_args *args, struct shared s, uint32_t index, uint32_t rank) {
@@ -27,18 +32,26 @@ DEV void consume(const struct backward_args *args, struct shared s, uint32_t ind
   struct rings at = {{0, 0}, {0, 0}, {0, 0}};
   for (;;) {
     const uint32_t next = inbox_read(s, in);
+#ifndef BACKWARD_KEEPS
     if (next & BACKWARD_TEAM_TILE) {
       team_tile(args, &c, next);
       if (c.thread == 0) inbox_done(s, in);
       in = inbox_next(in);
       continue;
     }
+#endif
     if (next >= args->end) return;
     const struct backward_tile t = backward_tile(&args->schedule, next);
-    if (t.kind == BACKWARD_PREPARE)
-      prepare(args, &c, &t);
+    if (t.kind == BACKWARD_PREPARE) prepare(args, &c, &t);
+#ifdef BACKWARD_KEEPS
+    else if (t.kind == BACKWARD_DZ)
+      at.dz = make_exponentials(args, s, &c, in, next - args->schedule.row_tiles, at.dz);
+    else if (t.kind == BACKWARD_CONVERT)
+      convert_alone(args, &c, &t);
+#else
     else if (t.kind == BACKWARD_DZ)
       at.dz = make_dz(args, s, &c, in, at.dz);
+#endif
     else if (t.kind == BACKWARD_DX)
       at.dx = make_dx(args, s, &c, in, at.dx);
     else

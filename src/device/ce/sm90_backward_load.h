@@ -83,7 +83,7 @@ DEV void produce(const struct backward_args *args, struct shared s, uint32_t ran
     }
     if (index >= args->end) return;
     const struct backward_tile t = backward_tile(&args->schedule, index);
-    if (t.kind == BACKWARD_PREPARE) {
+    if (t.kind == BACKWARD_PREPARE || t.kind == BACKWARD_CONVERT) {
       if (rank == 0) mbarrier_arrive(s.want);
       continue;
     }

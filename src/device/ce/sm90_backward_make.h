@@ -112,6 +112,34 @@ DEV void put_pair(struct gmem to, int64_t stride, uint32_t row, uint32_t h, uint
   }
 }
 
+/* To a thread's sums of dX, two rows from `row` and columns from `h`: what the rounding of their
+ * targets' entries of dZ took away. */
+DEV void add_residual(const struct backward_args *args, float *d, uint32_t row, uint32_t h) {
+  UNROLL for (uint32_t part = 0; part < DX_BLOCKS * 2; part++) {
+    const uint32_t at = row + part * 8 + part / 2 * 48;
+    const float residual = ld_global_f32(gmem_add(args->residual, (uint64_t)at * 4));
+    const uint32_t target = f32_bits(row_constants(args, at).w);
+    if (residual == 0.0f || target >= args->rows) continue;
+    const struct gmem from =
+        gmem_add(args->w_rows, ((uint64_t)target * (uint64_t)args->w_stride + h) * 2);
+    float *sum = d + part / 2 * (DX_COLS / 2) + part % 2 * 2;
+    UNROLL for (uint32_t j = 0; j < DX_COLS / 8; j++) {
+      uint32_t pair = 0;
+      if (h + j * 8 + 1 < args->hidden)
+        pair = ld_global_u32(gmem_add(from, j * 16));
+      else if (h + j * 8 < args->hidden)
+        pair = ld_global_u16(gmem_add(from, j * 16));
+#ifdef BACKWARD_F16
+      sum[j * 4] = fma_f32(residual, f16_f32(pair), sum[j * 4]);
+      sum[j * 4 + 1] = fma_f32(residual, f16_f32(pair >> 16), sum[j * 4 + 1]);
+#else
+      sum[j * 4] = fma_f32(residual, bf16x2_lo(pair), sum[j * 4]);
+      sum[j * 4 + 1] = fma_f32(residual, bf16x2_hi(pair), sum[j * 4 + 1]);
+#endif
+    }
+  }
+}
+
 DEV struct ring make_dx(const struct backward_args *args, struct shared s, struct consumer *c,
                         struct inbox in, struct ring ring) {
   float d[128];
@@ -125,15 +153,16 @@ DEV struct ring make_dx(const struct backward_args *args, struct shared s, struc
   dx_finish(s.dx, ring, c->thread, d);
   if (DX_IN_TURN && c->index == 0) ring = ring_skip(ring, steps, BACKWARD_STAGES_DX);
   const struct backward_tile t = inbox_tile(args, s, in);
-#ifdef BACKWARD_F16
-  const float unscale = ld_global_f32(gmem_add(args->unscale, (uint64_t)t.row * 4));
-  UNROLL for (uint32_t i = 0; i < 128; i++) d[i] *= unscale;
-#endif
   const uint32_t row = t.row * BACKWARD_TILE + c->rank * 128 + (DX_IN_TURN ? 0 : c->index * 64) +
                        fragment_row(c->thread);
   const uint32_t h =
       t.h * BACKWARD_TILE + (DX_IN_TURN ? c->index * DX_COLS : 0) + c->thread % 4 * 2;
   const uint32_t last = is_last_wave(args, t.wave);
+  if (last) add_residual(args, d, row, h);
+#ifdef BACKWARD_F16
+  const float unscale = ld_global_f32(gmem_add(args->unscale, (uint64_t)t.row * 4));
+  UNROLL for (uint32_t i = 0; i < 128; i++) d[i] *= unscale;
+#endif
   if (last && t.wave != 0) {
     /* What the waves before have summed up. Rows and columns beyond the end have no sums. */
     UNROLL for (uint32_t part = 0; part < DX_BLOCKS * 2; part++) { /* rows of this thread */

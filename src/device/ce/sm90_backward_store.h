@@ -112,7 +112,9 @@ DEV void store_results(const struct backward_args *args, struct shared s, uint32
           if (n == 0) stamp.first = stamp.last;
         }
         if (h.stored) {
+#ifndef BACKWARD_KEEPS /* where each place is stored once */
           if (n == 0 && t.kind == BACKWARD_DZ) wait_for_readers(args, &t);
+#endif
           store_block(args, &t, n, block, consumer, rank);
           bulk_commit();
         }

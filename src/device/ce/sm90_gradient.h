@@ -13,6 +13,7 @@
 #define WEFT_DEVICE_CE_SM90_GRADIENT_H
 
 #include "device/ce/backward.h"
+#include "device/ce/sm90_staging.h"
 #include "device/ptx/ptx.h"
 
 #define GRADIENT_LOG2E  1.4426950408889634f
@@ -89,6 +90,31 @@ DEV void subtract_target(const struct backward_args *args, float *d, uint32_t ro
   }
 }
 
+/* A value as dZ holds it. */
+DEV float half_rounded(float v) {
+#ifdef BACKWARD_F16
+  return f16_f32(pack_half2(v, 0.0f));
+#else
+  return bf16x2_lo(pack_half2(v, 0.0f));
+#endif
+}
+
+/* A row's dX may be little else than its target's entry times a row of W: then all of the row would
+ * be off by the rounding of that entry. What it takes away is kept, for dX to add. */
+DEV void keep_residual(const struct backward_args *args, const float *d, uint32_t row,
+                       uint32_t target, uint32_t col, uint32_t below) {
+  float value = 0.0f;
+  uint32_t found = 0;
+  UNROLL for (uint32_t i = 0; i < 16; i++) {
+    if (target == col + i / 2 * 8 + i % 2) {
+      value = d[i / 2 * 4 + below * 2 + i % 2];
+      found = 1;
+    }
+  }
+  if (found)
+    st_global_f32(gmem_add(args->residual, (uint64_t)row * 4), value - half_rounded(value));
+}
+
 /* Columns from `end` on do not exist. */
 DEV void mask_columns(float *d, uint32_t col, uint32_t end) {
   UNROLL for (uint32_t i = 0; i < 32; i++) if (col + i / 4 * 8 + i % 2 >= end) d[i] = 0.0f;
@@ -114,6 +140,8 @@ DEV void gradient(const struct backward_args *args, float *d, struct gradient_sc
     if (upper_target - first_col < 64) subtract_target(args, d, row, upper_target, col, 0);
     if (lower_target - first_col < 64) subtract_target(args, d, row + 8, lower_target, col, 1);
   }
+  if (upper_target - first_col < 64) keep_residual(args, d, row, upper_target, col, 0);
+  if (lower_target - first_col < 64) keep_residual(args, d, row + 8, lower_target, col, 1);
   if (first_col + 64 > args->rows) mask_columns(d, col, args->rows);
 }
 
@@ -173,7 +201,7 @@ DEV float largest_gradient(const struct backward_args *args, uint32_t thread) {
   return most;
 }
 
-/* Writes the constants of a row. */
+/* Writes the constants of a row; C is still to come where there are no statistics yet. */
 DEV void prepare_row(const struct backward_args *args, uint32_t row, float power) {
   const uint32_t target = row_target(args, row, 1);
   struct f32x4 c;
@@ -182,19 +210,24 @@ DEV void prepare_row(const struct backward_args *args, uint32_t row, float power
   c.y = c.z = 0.0f;
   c.w = bits_f32(target);
   if (target != GRADIENT_DEAD) {
-    const struct f32x4 s = ld_global_f32x4(gmem_add(args->stats, (uint64_t)row * 16));
     const float factor = temperature_inverse(args) * power;
-    const float log2_s = lg2(s.y);
-    const float entropy = GRADIENT_LN2 * log2_s - s.w / s.y;
     const float g_nll = row_value(args->g_nll, row), g_lse = row_value(args->g_lse, row);
-    const float g_entropy = row_value(args->g_entropy, row);
-    c.x = fma_f32(s.x, GRADIENT_LOG2E, log2_s);
-    c.y = (g_nll + g_lse - g_entropy * entropy) * factor;
-    c.z = -g_entropy * GRADIENT_LN2 * factor;
+    float direct = g_nll + g_lse;
+    if (args->stats.a) {
+      const struct f32x4 s = ld_global_f32x4(gmem_add(args->stats, (uint64_t)row * 16));
+      const float log2_s = lg2(s.y);
+      const float entropy = GRADIENT_LN2 * log2_s - s.w / s.y;
+      const float g_entropy = row_value(args->g_entropy, row);
+      c.x = fma_f32(s.x, GRADIENT_LOG2E, log2_s);
+      direct -= g_entropy * entropy;
+      c.z = -g_entropy * GRADIENT_LN2 * factor;
+    }
+    c.y = direct * factor;
     weight = g_nll * factor;
   }
   st_global_f32x4(gmem_add(args->constants, (uint64_t)row * 16), c);
   st_global_f32(gmem_add(args->target_weight, (uint64_t)row * 4), weight);
+  st_global_f32(gmem_add(args->residual, (uint64_t)row * 4), 0.0f);
 }
 
 #endif

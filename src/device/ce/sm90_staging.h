@@ -60,16 +60,16 @@ DEV struct smem staged(struct smem block, uint32_t line, uint32_t piece) {
 #define pack_half2 pack_bf16x2
 #endif
 
-/* 64 rows by 64 columns in 16 bits: lines are rows, or columns where transposed. */
-DEV void stage_half(struct smem block, uint32_t thread, const float *sums, int transposed) {
+/* 64 rows by 64 columns in 16 bits, 16 pairs of columns a thread: lines are rows, or columns where
+ * transposed. */
+DEV void stage_pairs(struct smem block, uint32_t thread, const uint32_t *pairs, int transposed) {
   const uint32_t warp = thread / 32, lane = thread % 32;
   UNROLL for (uint32_t q = 0; q < 4; q++) {
-    const float *d = sums + q * 8;
     struct u32x4 v;
-    v.x = pack_half2(d[0], d[1]);
-    v.y = pack_half2(d[2], d[3]);
-    v.z = pack_half2(d[4], d[5]);
-    v.w = pack_half2(d[6], d[7]);
+    v.x = pairs[q * 4];
+    v.y = pairs[q * 4 + 1];
+    v.z = pairs[q * 4 + 2];
+    v.w = pairs[q * 4 + 3];
     /* Lane l gives the address of row l % 8 of 8x8 matrix l / 8; matrices 1 and 3 are 8 rows
      * below 0 and 2, matrices 2 and 3 are 8 columns to the right. */
     const uint32_t below = (lane / 8) % 2, right = lane / 16, i = lane % 8;
@@ -78,6 +78,13 @@ DEV void stage_half(struct smem block, uint32_t thread, const float *sums, int t
     else
       stmatrix_x4(staged(block, warp * 16 + below * 8 + i, q * 2 + right), v);
   }
+}
+
+/* The same of sums, in the instance's dtype. */
+DEV void stage_half(struct smem block, uint32_t thread, const float *sums, int transposed) {
+  uint32_t pairs[16];
+  UNROLL for (uint32_t i = 0; i < 16; i++) pairs[i] = pack_half2(sums[2 * i], sums[2 * i + 1]);
+  stage_pairs(block, thread, pairs, transposed);
 }
 
 /* 64 rows by 32 columns in f32. Transposed: two blocks of 32 lines, for rows 0-31 and 32-63. */
