@@ -561,6 +561,69 @@ static void replayed_third(void) {
   desk_close(&d);
 }
 
+/* ep and a ce team on the same ranks: X is 0, so every nll is ln V. */
+static void beside_ce(int64_t ranks) {
+  enum { M = 64, H = 64, ROWS = 256 };
+  static struct desk d;
+  static float nll[M];
+  const ep_case c = ep_case_of(ranks, 40, 264, ranks * 2, 2);
+  const weft_ep_config config = ep_config(&c);
+  weft_ce_plan *plan[EP_RANKS];
+  cuda_address x, w, target, on_nll[EP_RANKS];
+  int good = 1;
+  desk_open(&d, &c, 1, world_of(ranks), &config);
+  x = gpu_allocate(M * H * 2);
+  w = gpu_allocate(ROWS * H * 2);
+  target = gpu_allocate(M * 8);
+  gpu_require(driver->cuMemsetD8Async(x, 0, M * H * 2, NULL), "x");
+  gpu_require(driver->cuMemsetD8Async(w, 0x3c, ROWS * H * 2, NULL), "w");
+  gpu_require(driver->cuMemsetD8Async(target, 0, M * 8, NULL), "target");
+  gpu_require(driver->cuCtxSynchronize(), "synchronize");
+  gpu_require_status(weft_group_start(), "group_start");
+  for (int64_t r = 0; r < ranks; r++) {
+    weft_ce_config ce = WEFT_CE_CONFIG_INIT;
+    ce.max_tokens = M;
+    ce.hidden = H;
+    ce.vocab = ROWS * ranks;
+    ce.vocab_start = ROWS * r;
+    ce.vocab_local = ROWS;
+    ce.dtype = WEFT_BF16;
+    gpu_require_status(weft_ce_plan_create(d.rank[r].comm, &ce, &plan[r]), "ce_plan_create");
+    on_nll[r] = gpu_allocate(M * 4);
+  }
+  gpu_require_status(weft_group_end(), "group_end");
+  for (int n = 0; n < 20 && good; n++) {
+    good = issue(&d, DISPATCH, 0, 0) == WEFT_OK;
+    for (int64_t r = 0; r < ranks && good; r++) {
+      weft_ce_args a = WEFT_CE_ARGS_INIT;
+      a.tokens = M;
+      a.x = (void *)(uintptr_t)x;
+      a.w = (void *)(uintptr_t)w;
+      a.target = (void *)(uintptr_t)target;
+      a.nll = (float *)(uintptr_t)on_nll[r];
+      good = weft_ce_forward(plan[r], &a, NULL) == WEFT_OK;
+    }
+    desk_wait(&d);
+    if (n == 0 && good) experts(&d, 0);
+    good = good && issue(&d, COMBINE, 0, 1) == WEFT_OK;
+  }
+  if (!good) snprintf(why, sizeof why, "%.230s", weft_last_error());
+  desk_wait(&d);
+  good = good && team_error(&d) == WEFT_OK && received(&d, 0, 0) && combined(&d, 0, 1);
+  for (int64_t r = 0; r < ranks; r++) {
+    gpu_download(nll, on_nll[r], M * 4);
+    for (int i = 0; i < M; i++)
+      good = good && fabsf(nll[i] - logf((float)(ROWS * ranks))) < 1e-4f;
+    gpu_free(on_nll[r]);
+    gpu_require_status(weft_ce_plan_destroy(plan[r]), "ce_plan_destroy");
+  }
+  gpu_free(x);
+  gpu_free(w);
+  gpu_free(target);
+  check(good, "ep beside ce", why);
+  desk_close(&d);
+}
+
 /* E7: many tokens. */
 static void e7_many(void) {
   static const int64_t tokens[] = {512, 1024, 4096, 8192};
@@ -599,6 +662,8 @@ int main(int count, char **arguments) {
   STEP(e5_differ());
   STEP(e1_repeat());
   STEP(e7_many());
+  STEP(beside_ce(2));
+  STEP(beside_ce(4));
   STEP(e11_capture());
   printf("%d passed, %d failed, %.1f s\n", passed, failed, seconds() - began);
   return failed ? 1 : 0;
