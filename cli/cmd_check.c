@@ -239,6 +239,7 @@ int cmd_check(int count, char **arguments) {
   loom_litmus_register();
   loom_combine_register();
   loom_meeting_register();
+  loom_ep_register();
   loom_gemm_register();
   loom_ce_register();
   if (c.list) {

@@ -7,8 +7,13 @@
 
 static int check_support(const ep_options *o, const weft_system_info *info, error *error) {
   if (!transport_is_here(o->transport, info, error)) return EXIT_UNSUPPORTED;
-  if (o->backend == BACKEND_CUDA) {
-    error_set(error, "--backend cuda: this version runs ep on CPUs");
+  if (o->backend == BACKEND_CUDA && o->transport != TRANSPORT_INPROC) {
+    error_set(error, "--transport %s: this version runs it on CPUs", TRANSPORT_NAMES[o->transport]);
+    return EXIT_UNSUPPORTED;
+  }
+  if (o->backend == BACKEND_CUDA && !info->cuda_available) {
+    error_set(error, "--backend cuda: %s",
+              info->cuda_reason != NULL ? info->cuda_reason : "no GPU");
     return EXIT_UNSUPPORTED;
   }
   return EXIT_RIGHT;
@@ -23,6 +28,10 @@ static int run_ep(ep_options *o, team *team, error *error) {
     error_set(error, "%s", weft_last_error());
     return EXIT_FAILED;
   }
+  if (o->backend == BACKEND_AUTO)
+    o->backend =
+        info.cuda_available && o->transport == TRANSPORT_INPROC ? BACKEND_CUDA : BACKEND_CPU;
+  if (o->iters == 0) o->iters = o->backend == BACKEND_CUDA ? 1000 : 3;
   int code = check_support(o, &info, error);
   if (code != EXIT_RIGHT) return code;
   if (o->transport == TRANSPORT_MPI) {
@@ -34,6 +43,8 @@ static int run_ep(ep_options *o, team *team, error *error) {
   if (!ep_data_make(&data, o, error)) return EXIT_FAILED;
   snprintf(device, sizeof device, "cpu, %lld cores, %s", (long long)info.cores,
            info.isa != NULL ? info.isa : "?");
+  if (o->backend == BACKEND_CUDA)
+    snprintf(device, sizeof device, "%s", info.cuda_reason != NULL ? info.cuda_reason : "cuda");
   code = ep_run_all(&run, &data, team, error);
   if (code == EXIT_RIGHT && team_first(team) == 0 && !ep_report_print(&run, device)) {
     error_set(error, "cannot write to stdout");

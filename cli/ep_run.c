@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "ep_device.h"
 #include "progress.h"
 #include "run.h"
 
@@ -23,6 +24,15 @@ static bool succeeded(ep_rank *rank, weft_status status) {
   snprintf(rank->message, sizeof rank->message, "%s", weft_last_error());
   weft_comm_abort(rank->comm);
   return false;
+}
+
+static bool on_gpu(const ep_run *run) {
+  return run->data->options->backend == BACKEND_CUDA;
+}
+
+/* As succeeded, for what moves a GPU's arrays. */
+static bool moved(ep_rank *rank, bool good) {
+  return succeeded(rank, good ? WEFT_OK : WEFT_ERR_SYSTEM);
 }
 
 static double microseconds(void) {
@@ -94,6 +104,7 @@ static weft_ep_dispatch_args dispatch_args(const ep_run *run, int64_t r) {
   a.recv_scales = rank->scales;
   a.counts = rank->counts;
   a.offsets = rank->offsets;
+  if (on_gpu(run)) ep_device_dispatch(rank, &a);
   return a;
 }
 
@@ -103,6 +114,7 @@ static weft_ep_combine_args combine_args(const ep_run *run, int64_t r) {
   a.y = rank->y;
   a.topk_weights = run->data->ranks[r].weights;
   a.out = rank->out;
+  if (on_gpu(run)) ep_device_combine(rank, &a);
   return a;
 }
 
@@ -118,6 +130,19 @@ static void poison(const ep_run *run, const ep_rank *rank, int phase) {
            (size_t)(rank->counts[e] * row_bytes(o)));
 }
 
+/* A GPU's work has ended; a CPU's has when its call returns. */
+static bool ended(const ep_run *run, ep_rank *rank) {
+  weft_async_error found = WEFT_ASYNC_ERROR_INIT;
+  if (!on_gpu(run)) return true;
+  if (!succeeded(rank, weft_memory_synchronize(rank->device.gpu, rank->device.stream)) ||
+      !succeeded(rank, weft_comm_async_error(rank->comm, &found)))
+    return false;
+  if (found.status == WEFT_OK) return true;
+  rank->status = (weft_status)found.status;
+  snprintf(rank->message, sizeof rank->message, "%s", found.message);
+  return false;
+}
+
 static bool time_rounds(const ep_run *run, int64_t r, int phase) {
   const ep_options *o = run->data->options;
   ep_rank *rank = &run->ranks[r];
@@ -127,16 +152,19 @@ static bool time_rounds(const ep_run *run, int64_t r, int phase) {
     const int64_t warmup = round == 0 ? o->warmup : 0;
     double began = 0;
     poison(run, rank, phase);
+    if (on_gpu(run) && !moved(rank, ep_device_put(run, r, phase))) return false;
     for (int64_t i = -warmup; i < o->iters; i++) {
       if (i == 0) {
-        if (!succeeded(rank, weft_comm_barrier(rank->comm))) return false;
+        if (!ended(run, rank) || !succeeded(rank, weft_comm_barrier(rank->comm))) return false;
         began = microseconds();
       }
       const weft_status status = phase == EP_DISPATCH ? weft_ep_dispatch(rank->handle, &d, NULL)
                                                       : weft_ep_combine(rank->handle, &m, NULL);
       if (!succeeded(rank, status)) return false;
     }
+    if (!ended(run, rank)) return false;
     rank->us[round] = (microseconds() - began) / (double)o->iters;
+    if (on_gpu(run) && !moved(rank, ep_device_fetch(run, r, phase))) return false;
     rank->bits[round] = hash_phase(run, rank, phase);
     if (r == team_first(run->team)) progress_add(1);
   }
@@ -217,6 +245,8 @@ static bool both_phases(ep_run *run, int64_t r) {
   ep_rank *rank = &run->ranks[r];
   for (int phase = 0; phase < EP_PHASES; phase++) {
     if (phase == EP_COMBINE) ep_data_fill_rows(run->data, r, rank->offsets, rank->y);
+    if (phase == EP_COMBINE && on_gpu(run) && !moved(rank, ep_device_put_rows(run, r)))
+      return false;
     if (!time_rounds(run, r, phase)) return false;
     const ep_rows rows = {rank->recv_x, rank->scales, rank->counts, rank->offsets};
     if (o->verify)
@@ -242,6 +272,8 @@ static weft_ep_config config_of(const ep_options *o) {
   config.dtype = o->dtype == 0 ? WEFT_BF16 : WEFT_E4M3;
   config.layout = o->layout;
   if (o->layout == WEFT_EP_PACKED) config.alignment = 128;
+  config.fence = o->fence; /* in the order of weft_ep_fence */
+  config.zero_copy = o->backend == BACKEND_CUDA;
   return config;
 }
 
@@ -251,7 +283,8 @@ static void *rank_main(void *argument) {
   ep_rank *rank = &run->ranks[mine->rank];
   const weft_ep_config config = config_of(run->data->options);
   if (succeeded(rank, weft_ep_plan_create(rank->comm, &config, &rank->plan)) &&
-      succeeded(rank, weft_ep_handle_create(rank->plan, &rank->handle)))
+      succeeded(rank, weft_ep_handle_create(rank->plan, &rank->handle)) &&
+      (!on_gpu(run) || moved(rank, ep_device_make(run, mine->rank))))
     both_phases(run, mine->rank);
   return NULL;
 }
@@ -308,7 +341,8 @@ static int make_team(ep_run *run, error *error) {
   machine.ranks = world.ranks = o->ranks;
   machine.hosts = world.hosts = o->hosts;
   machine.peer_memory = run->team->world == NULL;
-  world.device = WEFT_DEVICE_CPU;
+  world.device = on_gpu(run) ? WEFT_DEVICE_CUDA : WEFT_DEVICE_CPU;
+  if (on_gpu(run)) machine.arch = "sm90";
   run->plan = (weft_ep_plan_info)WEFT_EP_PLAN_INFO_INIT;
   run->ranks = calloc((size_t)o->ranks, sizeof *run->ranks);
   weft_comm **comms = calloc((size_t)o->ranks, sizeof *comms);
@@ -359,6 +393,7 @@ int ep_run_all(ep_run *run, const ep_data *data, const team *team, error *error)
 
 void ep_run_free(ep_run *run) {
   for (int64_t r = 0; run->ranks != NULL && r < run->data->options->ranks; r++) {
+    ep_device_free(&run->ranks[r]);
     weft_ep_handle_destroy(run->ranks[r].handle);
     weft_ep_plan_destroy(run->ranks[r].plan);
   }

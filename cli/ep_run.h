@@ -1,5 +1,5 @@
-/* The team of `weft ep`: ranks as threads or processes, their plans and arrays, and the timed
- * rounds. */
+/* The team of `weft ep`: ranks as threads, on CPUs or each with a share of a GPU, or as processes;
+ * their plans and arrays, and the timed rounds. */
 #ifndef CLI_EP_RUN_H
 #define CLI_EP_RUN_H
 
@@ -7,6 +7,13 @@
 #include "team.h"
 
 enum { EP_DISPATCH, EP_COMBINE, EP_PHASES };
+
+/* Arrays on a rank's GPU, all NULL on a CPU (ep_device.h). */
+typedef struct ep_device {
+  int32_t gpu;
+  void *stream;
+  void *x, *topk, *weights, *recv_x, *scales, *counts, *offsets, *y, *out;
+} ep_device;
 
 typedef struct ep_rank {
   weft_comm *comm;
@@ -21,6 +28,7 @@ typedef struct ep_rank {
   int64_t *expert_rows; /* [L] statistics */
   double *wait_ms;      /* [R] */
   int64_t wrong[EP_PHASES];
+  ep_device device;
   weft_status status; /* of the last call that failed */
   char message[512];
 } ep_rank;

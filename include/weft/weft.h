@@ -533,6 +533,14 @@ typedef enum weft_ep_scale {
 
 typedef enum weft_ep_order { WEFT_EP_ROW_MAJOR = 0, WEFT_EP_COLUMN_MAJOR = 1 } weft_ep_order;
 
+/* Fences between ordinary accesses and bulk copies in the GPU's kernels; docs/fences.md. A CPU has
+ * none. */
+typedef enum weft_ep_fence {
+  WEFT_EP_FENCE_ON = 0,  /* the narrowest that are enough */
+  WEFT_EP_FENCE_OFF = 1, /* none: results may be wrong; for measurements */
+  WEFT_EP_FENCE_WIDE = 2 /* an unqualified one before each bulk copy; for measurements */
+} weft_ep_fence;
+
 typedef struct weft_ep_config {
   size_t size;
   int64_t tokens_max; /* largest n of any rank and call, 0 to WEFT_EP_TOKENS_MAX */
@@ -553,12 +561,14 @@ typedef struct weft_ep_config {
   int32_t zero_copy;       /* 1: the plan has a buffer for combine's input */
   int32_t max_sms;         /* GPU: SMs a call may take, 0: all */
   int32_t device;          /* weft_device; AUTO: the team's, or the CPU without a team */
+  int32_t fence;           /* weft_ep_fence */
+  int32_t reserved;        /* 0 */
 } weft_ep_config;
 
 #define WEFT_EP_CONFIG_INIT                                                                        \
   {                                                                                                \
     sizeof(weft_ep_config), 0, 0, 0, 1, 0, NULL, 0, WEFT_BF16, WEFT_EP_SLAB, 1, WEFT_EP_SCALE_F32, \
-        WEFT_EP_ROW_MAJOR, WEFT_I64, 0, 0, 0, WEFT_DEVICE_AUTO                                     \
+        WEFT_EP_ROW_MAJOR, WEFT_I64, 0, 0, 0, WEFT_DEVICE_AUTO, WEFT_EP_FENCE_ON, 0                \
   }
 
 typedef struct weft_ep_plan weft_ep_plan;
@@ -666,6 +676,16 @@ typedef struct weft_ep_dispatch_args {
  * operations may be in flight, sent and not yet received. Where a rank refuses its arguments, the
  * others get PEER; where ranks call different things, all get MISMATCH. After TIMEOUT the team's
  * state is sticky until weft_comm_reset(), which also drops operations in flight and clears masks.
+ *
+ * GPU: arrays are memory of the rank's GPU, rows aligned to 16 bytes (else UNSUPPORTED), and where
+ * ranks share a process over several GPUs, allocated so that peers may address them (cuMemAlloc,
+ * weft_memory_alloc). The call enqueues one kernel on `stream` (NULL: the rank's own,
+ * weft_comm_stream_get()) and returns; it can be captured into a graph, which may be replayed. What
+ * the CPU returns for more than one rank (PEER, MISMATCH, TIMEOUT, and ARGUMENT for topk_idx, which
+ * kernels check) comes by weft_comm_async_error() and stops the team until its reset. Results of a
+ * failed operation are not defined. A graph that holds one half of an operation and is replayed
+ * where the slot is in use, or the other half missing, does nothing and reports BUSY. At most 4096
+ * experts.
  * Errors: ARGUMENT, MISMATCH, PEER, TIMEOUT (names the rank), ABORTED, BUSY. */
 WEFT_API weft_status weft_ep_dispatch(weft_ep_handle *handle, const weft_ep_dispatch_args *args,
                                       void *stream);

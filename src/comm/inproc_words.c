@@ -48,6 +48,20 @@ static weft_status read_word(const inproc_team *team, int64_t rank, uint32_t wor
              "numbers of tokens",
              name, (long long)rank, (long long)*peer);
     return WEFT_ERR_MISMATCH;
+  case PEER_ERROR_REFUSED:
+    snprintf(text, size, "%s: rank %lld refused its arguments", name, (long long)*peer);
+    return WEFT_ERR_PEER;
+  case PEER_ERROR_DATA:
+    snprintf(text, size,
+             "%s: rank %lld's topk_idx holds an expert that is not one, or one twice in a token",
+             name, (long long)*peer);
+    return WEFT_ERR_ARGUMENT;
+  case PEER_ERROR_BUSY:
+    snprintf(text, size,
+             "%s: an operation of rank %lld found its slot in use, or without its send half: more "
+             "are in flight in a replayed graph than may be",
+             name, (long long)*peer);
+    return WEFT_ERR_BUSY;
   case PEER_ERROR_ABORTED:
     *peer = -1;
     snprintf(text, size, "rank %lld: the team was stopped", (long long)rank);
@@ -60,10 +74,19 @@ static weft_status read_word(const inproc_team *team, int64_t rank, uint32_t wor
   }
 }
 
+/* What may be the consequence of another rank's error. */
+static bool is_wait(uint32_t word) {
+  return peer_error_kind(word) == PEER_ERROR_TIMEOUT || peer_error_kind(word) == PEER_ERROR_LOCAL;
+}
+
+/* Errors that are not of waits come first: they are causes. */
 void weft__inproc_words_poll(inproc_team *team) {
-  for (int64_t rank = 0; team->words != NULL && rank < team->ranks; rank++) {
+  const int64_t words = team->words != NULL ? 2 * team->ranks : 0;
+  for (int64_t i = 0; i < words; i++) {
+    const int64_t rank = i % team->ranks;
     const uint32_t word = __atomic_load_n(word_of(team, rank), __ATOMIC_RELAXED);
-    if (word == 0 || peer_error_kind(word) == PEER_ERROR_ABORTED || team->stopped != WEFT_OK)
+    if (word == 0 || peer_error_kind(word) == PEER_ERROR_ABORTED || team->stopped != WEFT_OK ||
+        is_wait(word) != (i >= team->ranks))
       continue;
     char message[200];
     int64_t peer = -1;

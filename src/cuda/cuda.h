@@ -16,6 +16,8 @@
 typedef struct cuda_context_handle *cuda_context;
 typedef struct cuda_stream_handle *cuda_stream;
 typedef struct cuda_event_handle *cuda_event;
+typedef struct cuda_graph_handle *cuda_graph;
+typedef struct cuda_graph_node_handle *cuda_graph_node;
 typedef struct cuda_library_handle *cuda_library;
 typedef struct cuda_function_handle *cuda_function;
 typedef uint64_t cuda_address;
@@ -54,7 +56,12 @@ struct cuda_launch_config;
   X(cuStreamSynchronize, 2000, (cuda_stream stream))                                               \
   X(cuStreamQuery, 2000, (cuda_stream stream))                                                     \
   X(cuStreamWaitEvent, 3020, (cuda_stream stream, cuda_event event, unsigned flags))               \
-  X(cuStreamIsCapturing, 10000, (cuda_stream stream, int *status))                                 \
+  X(cuStreamGetCaptureInfo, 11030,                                                                 \
+    (cuda_stream stream, int *status, uint64_t *id, cuda_graph *graph,                             \
+     const cuda_graph_node **last, size_t *count))                                                 \
+  X(cuGraphAddEventRecordNode, 11010,                                                              \
+    (cuda_graph_node * node, cuda_graph graph, const cuda_graph_node *after, size_t count,         \
+     cuda_event event))                                                                            \
   X(cuEventCreate, 2000, (cuda_event * event, unsigned flags))                                     \
   X(cuEventDestroy, 4000, (cuda_event event))                                                      \
   X(cuEventRecord, 2000, (cuda_event event, cuda_stream stream))                                   \

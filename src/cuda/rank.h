@@ -21,6 +21,9 @@ struct weft__gpu_rank {
   int64_t sms;
   cuda_stream stream;   /* its own, not ordered with the default stream */
   cuda_event chain;     /* after the latest of the rank's kernels */
+  uint64_t capture;     /* the capture that the latest of them is part of, 0: none; its stream, */
+  cuda_stream captured; /* and its node that records the event */
+  cuda_graph_node record;
   pthread_mutex_t lock; /* of the arena's blocks; and a call's launches hold it, so that they follow
                            each other in the chain as in the streams */
   cuda_address arena;   /* 0: each block is an allocation of its own */

@@ -102,34 +102,72 @@ void weft__cuda_team_destroy(struct cuda_team *team) {
 /* ---- The chain of a rank's kernels ---------------------------------------------------------- */
 
 /* Under capture the event is waited for and recorded by nodes of the graph, so that replays take
- * their place in the chain too. */
-static weft_status capture_flag(cuda_stream stream, unsigned *flag) {
+ * their place in the chain too. Calls that follow each other in one capture and stream are in order
+ * as it is: the first waits. Each records by a node beside the stream, so that the next kernel does
+ * not wait for it; of a graph's records the last comes last. */
+struct capture {
+  uint64_t id; /* 0: the stream is not being captured */
+  cuda_graph graph;
+  const cuda_graph_node *last;
+  size_t count;
+};
+
+enum { LAST_MOST = 15 };
+
+static weft_status capture_of(cuda_stream stream, struct capture *c) {
   int status = 0;
-  WEFT__TRY(weft__cuda_check(weft__cuda_driver()->cuStreamIsCapturing(stream, &status),
-                             "cuStreamIsCapturing"));
-  *flag = status != 0 ? EXTERNAL : 0;
+  memset(c, 0, sizeof *c);
+  WEFT__TRY(weft__cuda_check(weft__cuda_driver()->cuStreamGetCaptureInfo(
+                                 stream, &status, &c->id, &c->graph, &c->last, &c->count),
+                             "cuStreamGetCaptureInfo"));
+  if (status == 0) c->id = 0;
   return WEFT_OK;
 }
 
 weft_status weft__cuda_chain_begin(weft__gpu_rank *rank, cuda_stream *stream) {
-  unsigned flag = 0;
+  struct capture c;
   if (rank == NULL) return WEFT_OK;
   if (*stream == NULL) *stream = rank->stream;
-  WEFT__TRY(capture_flag(*stream, &flag));
+  WEFT__TRY(capture_of(*stream, &c));
   pthread_mutex_lock(&rank->lock);
-  const weft_status status = weft__cuda_check(
-      weft__cuda_driver()->cuStreamWaitEvent(*stream, rank->chain, flag), "cuStreamWaitEvent");
+  weft_status status = WEFT_OK;
+  if (c.id == 0 || rank->capture != c.id || rank->captured != *stream)
+    status = weft__cuda_check(
+        weft__cuda_driver()->cuStreamWaitEvent(*stream, rank->chain, c.id != 0 ? EXTERNAL : 0),
+        "cuStreamWaitEvent");
   if (status != WEFT_OK) pthread_mutex_unlock(&rank->lock);
   return status;
 }
 
+static weft_status record_in_graph(weft__gpu_rank *rank, cuda_stream stream,
+                                   const struct capture *c) {
+  cuda_graph_node after[LAST_MOST + 1];
+  size_t count = c->count;
+  if (count > LAST_MOST)
+    return weft__fail(WEFT_ERR_UNSUPPORTED,
+                      "the captured stream depends on %zu nodes, expected at most %d", count,
+                      LAST_MOST);
+  memcpy(after, c->last, count * sizeof *after);
+  if (rank->capture == c->id && rank->record != NULL) after[count++] = rank->record;
+  WEFT__TRY(weft__cuda_check(weft__cuda_driver()->cuGraphAddEventRecordNode(
+                                 &rank->record, c->graph, after, count, rank->chain),
+                             "cuGraphAddEventRecordNode"));
+  rank->capture = c->id;
+  rank->captured = stream;
+  return WEFT_OK;
+}
+
 weft_status weft__cuda_chain_end(weft__gpu_rank *rank, cuda_stream stream) {
-  unsigned flag = 0;
+  struct capture c;
   if (rank == NULL) return WEFT_OK;
-  weft_status status = capture_flag(stream, &flag);
-  if (status == WEFT_OK)
-    status = weft__cuda_check(
-        weft__cuda_driver()->cuEventRecordWithFlags(rank->chain, stream, flag), "cuEventRecord");
+  weft_status status = capture_of(stream, &c);
+  if (status == WEFT_OK && c.id != 0) {
+    status = record_in_graph(rank, stream, &c);
+  } else if (status == WEFT_OK) {
+    rank->capture = 0;
+    status = weft__cuda_check(weft__cuda_driver()->cuEventRecordWithFlags(rank->chain, stream, 0),
+                              "cuEventRecord");
+  }
   pthread_mutex_unlock(&rank->lock);
   return status;
 }

@@ -49,7 +49,10 @@ enum peer_error_kind {
   PEER_ERROR_TIMEOUT = 1, /* the peer did not come in time */
   PEER_ERROR_ABORTED = 2, /* set by the host: weft_comm_abort(), or a stop of the team */
   PEER_ERROR_DIFFERS = 3, /* the peer's arguments differ from this rank's */
-  PEER_ERROR_LOCAL = 4    /* a wait within the rank's own GPU ran out */
+  PEER_ERROR_LOCAL = 4,   /* a wait within the rank's own GPU ran out */
+  PEER_ERROR_DATA = 5,    /* this rank's own data is wrong: an index out of range, or named twice */
+  PEER_ERROR_BUSY = 6,   /* a replayed operation found its slot in use, or its other half missing */
+  PEER_ERROR_REFUSED = 7 /* the peer's host refused its arguments */
 };
 
 HOST_DEVICE uint32_t peer_error(enum peer_error_kind kind, enum peer_phase phase, uint32_t peer) {
