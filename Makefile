@@ -36,10 +36,12 @@ run:
 
 test:
 	@scripts/need.sh build test
+	@scripts/need.sh mpi || echo "make $@: no MPI: its transport is neither built nor tested" >&2
 	@BUILD=$(BUILD) scripts/test.sh
 
 test-full:
 	@scripts/need.sh build test
+	@scripts/need.sh mpi || echo "make $@: no MPI: its transport is neither built nor tested" >&2
 	@BUILD=$(BUILD) WEFT_TEST_FULL=1 scripts/test.sh
 
 test-gpu:

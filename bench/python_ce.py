@@ -1,11 +1,12 @@
-"""Linear cross entropy from Python on one GPU, beside the bare calls of the library and plain torch:
+"""Linear cross entropy from Python on one GPU, beside the bare calls of the library and plain
+torch:
 
     python3 bench/python_ce.py [--json FILE] [--cpu] [MxHxV ...]
 
-Blocks of back-to-back calls, turn by turn, medians of blocks; peak memory over inputs and outputs, with the
-plans' workspace, as torch.cuda.max_memory_allocated counts it. Data: X ~ N(0,1), W ~ N(0,1)/sqrt(H), bf16;
-upstream gradient uniform in [0.25, 1.25) a token. --cpu runs a small f32 problem through the same code.
-"""
+Blocks of back-to-back calls, turn by turn, medians of blocks; peak memory over inputs and outputs,
+with the plans' workspace, as torch.cuda.max_memory_allocated counts it. Data: X ~ N(0,1), W ~
+N(0,1)/sqrt(H), bf16; upstream gradient uniform in [0.25, 1.25) a token. --cpu runs a small f32
+problem through the same code."""
 
 import json
 import statistics
@@ -35,8 +36,16 @@ class BareCalls:
         self.nll, self.lse = torch.empty(m, device=device), torch.empty(m, device=device)
         self.stats, self.plans = torch.empty(m, 4, device=device), []
         for wants in (0, _native.DX | _native.DW):
-            fields = _operators.plan_fields(self.x, self.w, target, (0, w.shape[0]), x.dtype, ignore_index=-100,
-                                            softcap=0.0, wants=wants)  # fmt: skip
+            fields = _operators.plan_fields(
+                self.x,
+                self.w,
+                target,
+                (0, w.shape[0]),
+                x.dtype,
+                ignore_index=-100,
+                softcap=0.0,
+                wants=wants,
+            )
             allocate = _operators._Allocate(device, 1) if x.is_cuda else None
             self.plans.append(_operators._plan.Plan(None, device.index or 0, m, fields, allocate))
 
@@ -47,8 +56,20 @@ class BareCalls:
 
     def both(self):
         self.forward()
-        self.plans[1].run("backward", self.x, self.w, self.target, 1.0, self.stats, self.g, None, None, self.dx,
-                          self.dw, 0)  # fmt: skip
+        self.plans[1].run(
+            "backward",
+            self.x,
+            self.w,
+            self.target,
+            1.0,
+            self.stats,
+            self.g,
+            None,
+            None,
+            self.dx,
+            self.dw,
+            0,
+        )
 
     def close(self):
         for plan in self.plans:
@@ -77,8 +98,11 @@ def contenders(x, w, target, g):
         x.grad = w.grad = None
         F.cross_entropy(x @ w.t(), target, reduction="none").backward(g)
 
-    return {"weft autograd": (weft_forward, weft_both), "weft.step": (None, weft_step),
-            "torch": (torch_forward, torch_both)}  # fmt: skip
+    return {
+        "weft autograd": (weft_forward, weft_both),
+        "weft.step": (None, weft_step),
+        "torch": (torch_forward, torch_both),
+    }
 
 
 def synchronize():
@@ -171,7 +195,8 @@ def main():
     shapes = shapes or (["256x128x5000"] if cpu else ["4096x4096x131072", "8192x2048x151936"])
     every = {}
     print(
-        f"{'M × H × V':>20} {'':16} {'forward ms':>11} {'f+b ms':>9} {'/ C calls':>9} {'peak MiB':>9}"
+        f"{'M × H × V':>20} {'':16} {'forward ms':>11} {'f+b ms':>9} {'/ C calls':>9} "
+        f"{'peak MiB':>9}"
     )
     for shape in shapes:
         device, dtype = ("cpu", torch.float32) if cpu else ("cuda", torch.bfloat16)
@@ -180,7 +205,8 @@ def main():
             forward = f"{row['forward_ms']:11.3f}" if row["forward_ms"] else f"{'':11}"
             memory = f"{row['both_mib']:9.1f}" if "both_mib" in row else ""
             print(
-                f"{shape:>20} {row['name']:16} {forward} {row['both_ms']:9.3f} {row['over_c']:9.4f} {memory}",
+                f"{shape:>20} {row['name']:16} {forward} {row['both_ms']:9.3f} "
+                f"{row['over_c']:9.4f} {memory}",
                 flush=True,
             )
     if out:

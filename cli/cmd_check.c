@@ -238,6 +238,8 @@ int cmd_check(int count, char **arguments) {
     return complain(EXIT_USAGE, "check: --drop and --drop-each exclude each other");
   loom_litmus_register();
   loom_combine_register();
+  loom_meeting_register();
+  loom_ep_register();
   loom_gemm_register();
   loom_ce_register();
   if (c.list) {

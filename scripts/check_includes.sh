@@ -14,7 +14,7 @@ rule() {
   cat <<'TABLE'
 src:             api core comm ce ep cpu cuda
 src/core:        api
-src/comm:        api core
+src/comm:        api core device/comm/peers.h
 src/ce:          api core comm
 src/ep:          api core comm
 src/cpu:         api core comm ce/backend.h ep/backend.h

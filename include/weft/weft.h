@@ -150,7 +150,7 @@ typedef struct weft_world_config {
   size_t size;
   int64_t ranks; /* 1 to WEFT_RANKS_MAX; in one process to WEFT_INPROC_RANKS_MAX */
   int64_t hosts; /* hosts that the ranks stand for, in blocks of ranks / hosts; divides ranks */
-  int64_t arena_bytes; /* symmetric memory of each rank; 0 on CPUs: taken as plans need it */
+  int64_t arena_bytes; /* symmetric memory of each rank; 0: taken as plans need it */
   int64_t timeout_ms;  /* how long a rank waits for a peer; 0: WEFT_TIMEOUT_MS, else ten minutes */
   int32_t device;      /* weft_device; AUTO: the GPU where there is a usable one, else the CPU */
   int32_t reserved;    /* 0 */
@@ -162,7 +162,15 @@ typedef struct weft_world_config {
 
 /** Makes a world whose ranks live in this process: threads on CPUs, streams on GPUs. All ranks are
  * made at once: `comms` receives config->ranks handles, each to be destroyed. Not collective.
- * Errors: ARGUMENT, MEMORY, UNSUPPORTED (no such device). */
+ *
+ * Kernels of several GPU ranks wait for each other. So ranks of one GPU share out its SMs, and
+ * calls of different ranks must go to different streams, none of which waits for another rank's
+ * work: not to the default stream. All ranks issue a team's calls in one order. More than 8 ranks
+ * on a GPU need CUDA_DEVICE_MAX_CONNECTIONS in the environment before the process's first use of
+ * CUDA. GPUs of several ranks need peer access. While kernels of a team run, a call that waits for
+ * their GPU (making or destroying a plan, cudaMalloc, cudaFree) may wait for ever for a rank that
+ * the same thread is to issue next.
+ * Errors: ARGUMENT, MEMORY, UNSUPPORTED (no such device, or ranks that can't run at once). */
 WEFT_API weft_status weft_comm_create_inproc(const weft_world_config *config, weft_comm **comms);
 
 /* The caller's own exchange between processes. Both functions are collective over the world, block,
@@ -183,9 +191,13 @@ typedef struct weft_exchange {
 WEFT_API weft_status weft_comm_create_external(const weft_world_config *config,
                                                const weft_exchange *exchange, weft_comm **comm);
 
-/** Makes this process's rank of a world over an MPI communicator (`mpi_comm` points to an
- * MPI_Comm). MPI is opened at run time. Collective over the communicator. Errors: ARGUMENT,
- * UNSUPPORTED. */
+/** Makes this process's rank of a world over an MPI communicator: `mpi_comm` points to an MPI_Comm,
+ * or is NULL for all processes, and config->ranks is its size, or 0. The transport is a shared
+ * object of its own, opened at run time; where nobody has initialised MPI, it does so, and
+ * finalizes it at exit. Collective over the communicator. Calls on the team reach MPI from the
+ * calling thread: below MPI_THREAD_SERIALIZED that must be MPI's own. After a TIMEOUT, a process
+ * should end with a status that is not 0, so that the launcher ends the others. Errors: ARGUMENT,
+ * UNSUPPORTED (no MPI), MISMATCH, PEER, TIMEOUT, SYSTEM. */
 WEFT_API weft_status weft_comm_create_mpi(const weft_world_config *config, const void *mpi_comm,
                                           weft_comm **comm);
 
@@ -236,6 +248,13 @@ WEFT_API weft_status weft_comm_info_get(const weft_comm *comm, weft_comm_info *i
  * Errors: TIMEOUT (names the ranks that did not come), ABORTED. */
 WEFT_API weft_status weft_comm_barrier(weft_comm *comm);
 
+/** Brings `bytes` of host memory of every rank to every rank: `recv` gets ranks × bytes, in rank
+ * order. For the small change of a job (sizes, ids, verdicts). Collective over the team, blocks the
+ * host; `bytes` is the same everywhere (else MISMATCH). Errors: ARGUMENT, MISMATCH, TIMEOUT (names
+ * the ranks that did not come), ABORTED, PEER. */
+WEFT_API weft_status weft_comm_allgather(weft_comm *comm, const void *send, void *recv,
+                                         size_t bytes);
+
 typedef struct weft_async_error {
   size_t size;
   int32_t status; /* weft_status; WEFT_OK when nothing has gone wrong */
@@ -269,8 +288,16 @@ WEFT_API weft_status weft_comm_reset(weft_comm *comm);
  * and the handle stays). NULL is allowed. */
 WEFT_API weft_status weft_comm_destroy(weft_comm *comm);
 
-/** Between start and end, one thread issues the collective calls of several in-process GPU ranks.
- * CPU ranks are threads and need none: UNSUPPORTED. */
+/** The stream of a rank's own that NULL stands for in calls of plans, in a world of several GPU
+ * ranks; NULL in any other. It is not ordered with the default stream. Not collective. */
+WEFT_API weft_status weft_comm_stream_get(const weft_comm *comm, void **stream);
+
+/** Between start and end, one thread issues the collective calls of several in-process GPU ranks:
+ * those that meet on the host (splits, plans, barrier, reset) happen at the end, each rank's in the
+ * order in which they were issued, and what they give is there when end has returned; ce's forward,
+ * backward and step only enqueue and happen at once, so they need no group. The status of end is
+ * that of the rank that failed first in cause. Groups may be nested. CPU ranks are threads and need
+ * none: UNSUPPORTED. */
 WEFT_API weft_status weft_group_start(void);
 WEFT_API weft_status weft_group_end(void);
 
@@ -444,8 +471,11 @@ typedef struct weft_ce_args {
  * Collective over the plan's team. A row whose target is ignore_index gets nll = entropy = 0 and
  * its true lse. A target outside [0, V): nll is NaN, and the status TARGET comes back on every rank
  * after everything was computed (GPU: by weft_comm_async_error()). CPU: `stream` is NULL, results
- * are there on return. GPU: asynchronous on `stream`, capturable. Errors: ARGUMENT, MISMATCH, PEER,
- * TARGET, TIMEOUT, ABORTED, BUSY. */
+ * are there on return. GPU: asynchronous on `stream`, capturable; in a world of several GPU ranks
+ * NULL is the rank's own (weft_comm_stream_get). There the ranks do not meet on the host: ranks
+ * whose tokens differ get MISMATCH by weft_comm_async_error(), and where a rank's arguments are
+ * refused the others' kernels wait for it until the timeout, or weft_comm_abort(). Errors:
+ * ARGUMENT, MISMATCH, PEER, TARGET, TIMEOUT, ABORTED, BUSY. */
 WEFT_API weft_status weft_ce_forward(weft_ce_plan *plan, const weft_ce_args *args, void *stream);
 
 /** Gradients. Reads x, w, target, temperature, stats (from forward of the same inputs), g_nll,
@@ -503,6 +533,14 @@ typedef enum weft_ep_scale {
 
 typedef enum weft_ep_order { WEFT_EP_ROW_MAJOR = 0, WEFT_EP_COLUMN_MAJOR = 1 } weft_ep_order;
 
+/* Fences between ordinary accesses and bulk copies in the GPU's kernels; docs/fences.md. A CPU has
+ * none. */
+typedef enum weft_ep_fence {
+  WEFT_EP_FENCE_ON = 0,  /* the narrowest that are enough */
+  WEFT_EP_FENCE_OFF = 1, /* none: results may be wrong; for measurements */
+  WEFT_EP_FENCE_WIDE = 2 /* an unqualified one before each bulk copy; for measurements */
+} weft_ep_fence;
+
 typedef struct weft_ep_config {
   size_t size;
   int64_t tokens_max; /* largest n of any rank and call, 0 to WEFT_EP_TOKENS_MAX */
@@ -523,12 +561,14 @@ typedef struct weft_ep_config {
   int32_t zero_copy;       /* 1: the plan has a buffer for combine's input */
   int32_t max_sms;         /* GPU: SMs a call may take, 0: all */
   int32_t device;          /* weft_device; AUTO: the team's, or the CPU without a team */
+  int32_t fence;           /* weft_ep_fence */
+  int32_t reserved;        /* 0 */
 } weft_ep_config;
 
 #define WEFT_EP_CONFIG_INIT                                                                        \
   {                                                                                                \
     sizeof(weft_ep_config), 0, 0, 0, 1, 0, NULL, 0, WEFT_BF16, WEFT_EP_SLAB, 1, WEFT_EP_SCALE_F32, \
-        WEFT_EP_ROW_MAJOR, WEFT_I64, 0, 0, 0, WEFT_DEVICE_AUTO                                     \
+        WEFT_EP_ROW_MAJOR, WEFT_I64, 0, 0, 0, WEFT_DEVICE_AUTO, WEFT_EP_FENCE_ON, 0                \
   }
 
 typedef struct weft_ep_plan weft_ep_plan;
@@ -636,6 +676,16 @@ typedef struct weft_ep_dispatch_args {
  * operations may be in flight, sent and not yet received. Where a rank refuses its arguments, the
  * others get PEER; where ranks call different things, all get MISMATCH. After TIMEOUT the team's
  * state is sticky until weft_comm_reset(), which also drops operations in flight and clears masks.
+ *
+ * GPU: arrays are memory of the rank's GPU, rows aligned to 16 bytes (else UNSUPPORTED), and where
+ * ranks share a process over several GPUs, allocated so that peers may address them (cuMemAlloc,
+ * weft_memory_alloc). The call enqueues one kernel on `stream` (NULL: the rank's own,
+ * weft_comm_stream_get()) and returns; it can be captured into a graph, which may be replayed. What
+ * the CPU returns for more than one rank (PEER, MISMATCH, TIMEOUT, and ARGUMENT for topk_idx, which
+ * kernels check) comes by weft_comm_async_error() and stops the team until its reset. Results of a
+ * failed operation are not defined. A graph that holds one half of an operation and is replayed
+ * where the slot is in use, or the other half missing, does nothing and reports BUSY. At most 4096
+ * experts.
  * Errors: ARGUMENT, MISMATCH, PEER, TIMEOUT (names the rank), ABORTED, BUSY. */
 WEFT_API weft_status weft_ep_dispatch(weft_ep_handle *handle, const weft_ep_dispatch_args *args,
                                       void *stream);

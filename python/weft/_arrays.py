@@ -40,12 +40,24 @@ def plan_fields(
     """The fields of weft_ce_config, by name, hashable."""
     start, vocab = shard
     return dict(
-        hidden=hidden, vocab=vocab, vocab_start=start, vocab_local=rows, ignore_index=ignore_index,
+        hidden=hidden,
+        vocab=vocab,
+        vocab_start=start,
+        vocab_local=rows,
+        ignore_index=ignore_index,
         workspace_budget=workspace_bytes,
-        softcap=0.0 if softcap is None else float(softcap), wants=wants, dtype=dtype,
-        target_dtype=target_dtype, dx_dtype=dx_dtype, dw_dtype=dw_dtype, dx_mode=dx_mode(dx),
-        deterministic=int(deterministic), max_sms=0, threads=0, device=device,
-    )  # fmt: skip
+        softcap=0.0 if softcap is None else float(softcap),
+        wants=wants,
+        dtype=dtype,
+        target_dtype=target_dtype,
+        dx_dtype=dx_dtype,
+        dw_dtype=dw_dtype,
+        dx_mode=dx_mode(dx),
+        deterministic=int(deterministic),
+        max_sms=0,
+        threads=0,
+        device=device,
+    )
 
 
 def shard_of(team, rows, vocab_start, vocab_size):

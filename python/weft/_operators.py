@@ -1,6 +1,7 @@
 """Two custom operators of torch (loss; gradients) with their shapes for tracing and their
 autograd formula, so that eager mode, torch.compile and CUDA graphs run the same code."""
 
+import contextlib
 from typing import Optional, Tuple
 
 import torch
@@ -80,42 +81,34 @@ class _Allocate:
         return memory
 
 
-class OnDevice:
+@contextlib.contextmanager
+def on_device(device, team, tokens, fields):
     """A plan, ready for the current stream of the tensors' device."""
+    index = device.index or 0
+    cache = _plan.cache(team, fields["device"], index)
+    if device.type != "cuda":
+        with cache.use(team, index, tokens, fields) as plan:
+            yield plan
+        return
+    capturing = torch.cuda.is_current_stream_capturing()
+    allocate = _Allocate(device, team.ranks if team is not None else 1)
+    with (
+        torch.cuda.device(device),
+        cache.use(team, index, tokens, fields, allocate, capturing) as plan,
+    ):
+        if not capturing:
+            plan.raise_async()
+        current = torch.cuda.current_stream(device)
+        if plan.last_stream is not None and plan.last_stream != current and not capturing:
+            current.wait_stream(plan.last_stream)
+            plan.workspace.record_stream(current)
+        plan.last_stream = current
+        yield plan
 
-    def __init__(self, device, team, tokens, fields):
-        self.device, self.cuda = device, device.type == "cuda"
-        index = device.index or 0
-        cache = _plan.cache(team, fields["device"], index)
-        capturing = self.cuda and torch.cuda.is_current_stream_capturing()
-        allocate = _Allocate(device, team.ranks if team is not None else 1) if self.cuda else None
-        self.use = cache.use(team, index, tokens, fields, allocate, capturing)
-        self.guard = torch.cuda.device(device) if self.cuda else None
-        self.capturing = capturing
 
-    def __enter__(self):
-        if not self.cuda:
-            return self.use.__enter__()
-        self.guard.__enter__()
-        try:
-            plan = self.use.__enter__()
-            if not self.capturing:
-                plan.raise_async()
-            current = torch.cuda.current_stream(self.device)
-            if plan.last_stream is not None and plan.last_stream != current and not self.capturing:
-                current.wait_stream(plan.last_stream)
-                plan.workspace.record_stream(current)
-            plan.last_stream = current
-            return plan
-        except BaseException:
-            self.guard.__exit__(None, None, None)
-            raise
-
-    def __exit__(self, *error):
-        done = self.use.__exit__(*error)
-        if self.cuda:
-            self.guard.__exit__(*error)
-        return done
+def _shard(members, rows, start, size):
+    """(first row, all rows), of numbers that are −1 where they are to be found out."""
+    return _arrays.shard_of(members, rows, None if start < 0 else start, None if size < 0 else size)
 
 
 def plan_fields(x, weight, target, shard, compute, **options):
@@ -168,12 +161,7 @@ def forward(
     the vocabulary where there is a group. vocab_start and vocab_size: −1 for what is to be found
     out."""
     members = resolve(group, x.device)
-    shard = _arrays.shard_of(
-        members,
-        weight.shape[0],
-        None if vocab_start < 0 else vocab_start,
-        None if vocab_size < 0 else vocab_size,
-    )
+    shard = _shard(members, weight.shape[0], vocab_start, vocab_size)
     tokens = x.shape[0]
     nll, lse = (torch.empty(tokens, dtype=torch.float32, device=x.device) for _ in range(2))
     ent = torch.empty_like(nll) if entropy else None
@@ -192,7 +180,7 @@ def forward(
         workspace_bytes=workspace_bytes,
     )
     t = temperature if temperature_tensor is None else temperature_tensor.detach().reshape(1)
-    with OnDevice(x.device, members, tokens, fields) as plan:
+    with on_device(x.device, members, tokens, fields) as plan:
         plan.run("forward", x_in, w_in, target.contiguous(), t, stats, nll, lse, ent)
     told = torch.tensor(shard) if group else _empty(nll)
     return nll, _empty(nll) if ent is None else ent, lse, stats, told
@@ -245,6 +233,8 @@ def backward(
     softcap: float,
     dx: str,
     group: str,
+    vocab_start: int,
+    vocab_size: int,
     compute: torch.dtype,
     workspace_bytes: int,
     deterministic: bool,
@@ -261,7 +251,7 @@ def backward(
         x_in,
         w_in,
         target,
-        tuple(shard.tolist()) if group else (0, weight.shape[0]),
+        tuple(shard.tolist()) if group else _shard(None, weight.shape[0], vocab_start, vocab_size),
         compute,
         ignore_index=ignore_index,
         softcap=softcap,
@@ -281,7 +271,7 @@ def backward(
     dw = gradient_of(weight, compute, width) if need_dw else None
     t = temperature if temperature_tensor is None else temperature_tensor.detach().reshape(1)
     vectors = [upstream(g, tokens) for g in (g_nll, g_entropy, g_lse)]
-    with OnDevice(x.device, members, tokens, fields) as plan:
+    with on_device(x.device, members, tokens, fields) as plan:
         plan.run("backward", x_in, w_in, target.contiguous(), t, stats, *vectors, own, dw, 0)
     return tuple(
         _empty(of) if out is None else out[:, :hidden].to(of.dtype).contiguous()
@@ -305,6 +295,8 @@ def _(
     softcap,
     dx,
     group,
+    vocab_start,
+    vocab_size,
     compute,
     workspace_bytes,
     deterministic,
@@ -328,15 +320,16 @@ def _setup(ctx, inputs, output):
         _,
         dx,
         group,
-        _,
-        _,
+        vocab_start,
+        vocab_size,
         compute,
         workspace_bytes,
         deterministic,
     ) = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, weight, target, output[3], output[4], temperature_tensor)
-    ctx.options = (ignore_index, softcap, dx, group, compute, workspace_bytes, deterministic)
+    ctx.options = (ignore_index, softcap, dx, group, vocab_start, vocab_size, compute)
+    ctx.options += (workspace_bytes, deterministic)
     ctx.temperature = temperature
 
 

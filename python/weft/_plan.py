@@ -86,9 +86,9 @@ class Cache:
     @contextlib.contextmanager
     def use(self, team, gpu, tokens, fields, allocate=None, capturing=False):
         """A plan for these fields that takes so many tokens, until the end of the context. There is
-        one for each set of fields, replaced by a larger one when tokens grow. The ranks of a team hold
-        different rows, so one may have a plan where another has none: if one needs a new one, all
-        make it."""
+        one for each set of fields, replaced by a larger one when tokens grow. The ranks of a team
+        hold different rows, so one may have a plan where another has none: if one needs a new one,
+        all make it."""
         with self.lock:
             key = tuple(fields.items())
             plan = self.plans.pop(key, None)

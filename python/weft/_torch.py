@@ -8,11 +8,11 @@ from . import _arrays, _native
 from ._operators import (
     _DTYPES,
     _IDS,
-    OnDevice,
     forward,
     group_name,
     gradient_of,
     matrix,
+    on_device,
     plan_fields,
     resolve,
     upstream,
@@ -100,6 +100,9 @@ def linear_cross_entropy(
     _arrays.dx_mode(dx)
     compute = _check(x, weight, target)
     number, tensor = _split_temperature(temperature)
+    for name, value in (("vocab_start", vocab_start), ("vocab_size", vocab_size)):
+        if value is not None and value < 0:
+            raise ValueError(f"{name} is {value}, expected at least 0")
     nll, entropy, lse, _, _ = forward(
         x.reshape(-1, x.shape[-1]),
         weight,
@@ -222,6 +225,10 @@ def step(
         if want_dx
         else None
     )
+    if dw is not None and width != hidden:
+        raise NotImplementedError(
+            f"hidden is {hidden} and dw is given, expected a multiple of 8 on a GPU to add to dw"
+        )
     if dw is not None and (dw.shape != w_in.shape or dw.dtype not in (compute, torch.float32)):
         raise ValueError(
             f"dw has shape {tuple(dw.shape)} and dtype {dw.dtype}, expected {tuple(w_in.shape)} "
@@ -246,7 +253,7 @@ def step(
         dx_dtype=wide(x.dtype, compute),
         dw_dtype=wide(dw_out.dtype if dw_out is not None else compute, compute),
     )
-    with OnDevice(x.device, members, tokens, fields) as plan:
+    with on_device(x.device, members, tokens, fields) as plan:
         plan.run(
             "step",
             x_in,

@@ -48,6 +48,12 @@ struct weft__ce_backend {
   /* What kernels of the plan have found since it was made, without waiting for them; status WEFT_OK
    * where there is nothing. NULL where calls return all their errors. */
   void (*async_error)(weft_ce_plan *plan, weft_async_error *error);
+  /* Brings back to how it began what the plan shares with its peers: part of weft_comm_reset().
+   * NULL where there is nothing. */
+  weft_status (*reset)(weft_ce_plan *plan);
+  /* Calls only enqueue work: the ranks don't meet on the host, and what they would compare there
+   * travels with the data. */
+  bool enqueues;
 };
 
 extern const weft__ce_backend weft__ce_cpu, weft__ce_sm90;

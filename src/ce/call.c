@@ -25,7 +25,9 @@ static weft_status call(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_
     return weft__fail(WEFT_ERR_BUSY, "%s: another call of this plan is running", name);
   weft_status status = weft__ce_args_check(&checked, args, plan, phase);
   if (status == WEFT_OK) status = plan->backend->check(plan, &checked, stream);
-  if (plan->comm != NULL) {
+  if (plan->comm != NULL && plan->backend->enqueues && plan->comm->transport->check != NULL) {
+    if (status == WEFT_OK) status = plan->comm->transport->check(plan->comm, name);
+  } else if (plan->comm != NULL) {
     call_header header = {checked.tokens, phase, 0, checked.dw_accumulate, 0};
     if (status == WEFT_OK && checked.temperature_ptr == NULL)
       memcpy(&header.temperature_bits, &checked.temperature, sizeof header.temperature_bits);

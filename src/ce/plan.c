@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ce/check.h"
+#include "comm/group.h"
 #include "core/env.h"
 #include "core/error.h"
 #include "core/memory.h"
@@ -111,6 +112,8 @@ static weft_status prepare(weft_ce_plan *plan, const weft_ce_config *config) {
     if (machine.units < 1) machine.units = 1;
   } else {
     machine.arch = plan->backend->name;
+    if (plan->comm != NULL) machine.units = weft__gpu_rank_sms(plan->comm->gpu_rank);
+    if (plan->comm != NULL) machine.hosts = plan->comm->info.hosts;
   }
   return plan->backend->layout(c, &machine, &plan->info);
 }
@@ -147,7 +150,34 @@ static void tell_team(void *plan_of) {
   plan->errors_told = found.count;
 }
 
+static weft_status reset_plan(void *plan_of) {
+  weft_ce_plan *plan = (weft_ce_plan *)plan_of;
+  return plan->backend->reset(plan);
+}
+
+/* A creation that a group keeps. */
+typedef struct create_call {
+  weft_comm *comm;
+  weft_ce_plan **out;
+  weft_ce_config config;
+  bool readable; /* else it is refused at the end, when the peers are there to be told */
+} create_call;
+
+static weft_status create_later(void *arguments) {
+  const create_call *const c = (const create_call *)arguments;
+  return weft_ce_plan_create(c->comm, c->readable ? &c->config : NULL, c->out);
+}
+
+static weft_status keep_create(weft_comm *comm, const weft_ce_config *config, weft_ce_plan **out) {
+  create_call c = {comm, out, WEFT_CE_CONFIG_INIT, false};
+  c.readable =
+      weft__struct_read(&c.config, sizeof c.config, config, sizeof c.config, "config") == WEFT_OK;
+  if (out != NULL) *out = NULL;
+  return weft__group_keep(comm, create_later, &c, sizeof c);
+}
+
 weft_status weft_ce_plan_create(weft_comm *comm, const weft_ce_config *config, weft_ce_plan **out) {
+  if (weft__group_open(comm)) return keep_create(comm, config, out);
   weft_ce_plan *plan = NULL;
   weft_status status = WEFT_OK;
   const weft_ce_plan_info fresh = WEFT_CE_PLAN_INFO_INIT;
@@ -172,8 +202,10 @@ weft_status weft_ce_plan_create(weft_comm *comm, const weft_ce_config *config, w
   WEFT__TRY_CLEANUP(plan->backend->connect(plan));
   if (comm != NULL) {
     comm->plans++;
-    plan->watch = (weft__watch){tell_team, plan, NULL};
-    if (plan->backend->async_error != NULL) weft__comm_watch(comm, &plan->watch);
+    plan->watch = (weft__watch){.user = plan};
+    if (plan->backend->async_error != NULL) plan->watch.ask = tell_team;
+    if (plan->backend->reset != NULL) plan->watch.reset = reset_plan;
+    weft__comm_watch(comm, &plan->watch);
   }
   *out = plan;
   return WEFT_OK;
@@ -200,8 +232,8 @@ weft_status weft_ce_plan_destroy(weft_ce_plan *plan) {
   if (plan == NULL) return WEFT_OK;
   if (atomic_load(&plan->busy) != 0)
     return weft__fail(WEFT_ERR_BUSY, "ce_plan_destroy: a call of this plan is running");
-  if (plan->comm != NULL && plan->backend->async_error != NULL) {
-    tell_team(plan);
+  if (plan->comm != NULL) {
+    if (plan->backend->async_error != NULL) tell_team(plan);
     weft__comm_unwatch(plan->comm, &plan->watch);
   }
   plan->backend->destroy(plan);

@@ -45,11 +45,12 @@ weft_status weft__world_read(const weft_world_config *config, int64_t max_ranks,
     return weft__fail(WEFT_ERR_ARGUMENT, "%s: reserved is %d, expected 0", call,
                       (int)out->reserved);
   if (out->device == WEFT_DEVICE_CUDA) {
-    if (out->ranks > 1)
-      return weft__fail(WEFT_ERR_UNSUPPORTED,
-                        "%s: device is CUDA and ranks %lld: this version has one rank on GPUs",
-                        call, (long long)out->ranks);
-    WEFT__TRY(weft__gpu_check(weft__world_gpu(out)));
+    const weft_status status = weft__gpu_check(weft__world_gpu(out));
+    if (status != WEFT_OK) {
+      char why[256];
+      snprintf(why, sizeof why, "%s", weft_last_error());
+      return weft__fail(status, "%s: device is CUDA: %s", call, why);
+    }
   } else {
     out->device = WEFT_DEVICE_CPU;
   }
@@ -118,6 +119,7 @@ weft_status weft__comm_new(const weft__view *view, size_t bytes, weft__arena *ar
   comm->call = "comm";
   comm->arena_bytes = view->arena_bytes;
   comm->cpu_ranks = view->cpu_ranks;
+  comm->gpu_rank = weft__gpu_rank_share(view->gpu_rank);
   comm->info = (weft_comm_info){
       .size = sizeof(weft_comm_info),
       .rank = view->rank,
@@ -143,6 +145,7 @@ cleanup:
 
 void weft__comm_free(weft_comm *comm) {
   if (comm == NULL) return;
+  weft__gpu_rank_drop(comm->gpu_rank);
   weft__arena_drop(comm->arena);
   weft__free(comm->scratch);
   weft__free(comm->hosts_of);

@@ -32,6 +32,7 @@ typedef struct weft__view {
   int64_t world_ranks, world_hosts;
   int64_t timeout_ms, arena_bytes, cpu_ranks;
   int32_t device, gpu; /* as in weft_comm_info */
+  weft__gpu_rank *gpu_rank;
 } weft__view;
 
 /* `bytes` is the size of the transport's own comm struct. The arena is shared from `arena`, or new

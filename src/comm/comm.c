@@ -3,10 +3,12 @@
 #include "comm/comm.h"
 
 #include <assert.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "comm/base.h"
+#include "comm/group.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/structs.h"
@@ -23,17 +25,46 @@ weft_status weft_comm_info_get(const weft_comm *comm, weft_comm_info *info) {
                             WEFT__FIRST(weft_comm_info, transport), "weft_comm_info");
 }
 
+/* Of calls that a group keeps: the arguments are the team. */
+static weft_status barrier_later(void *comm) {
+  return weft_comm_barrier(*(weft_comm **)comm);
+}
+static weft_status reset_later(void *comm) {
+  return weft_comm_reset(*(weft_comm **)comm);
+}
+
 weft_status weft_comm_barrier(weft_comm *comm) {
   WEFT__TRY(check(comm, "comm", "comm_barrier"));
+  if (weft__group_open(comm)) return weft__group_keep(comm, barrier_later, &comm, sizeof comm);
   comm->call = "comm_barrier";
   return comm->transport->barrier(comm);
+}
+
+weft_status weft_comm_stream_get(const weft_comm *comm, void **stream) {
+  WEFT__TRY(check(comm, "comm", "comm_stream_get"));
+  if (stream == NULL)
+    return weft__fail(WEFT_ERR_ARGUMENT, "comm_stream_get: stream is NULL, expected room for one");
+  *stream = weft__gpu_rank_stream(comm->gpu_rank);
+  return WEFT_OK;
+}
+
+weft_status weft_comm_allgather(weft_comm *comm, const void *send, void *recv, size_t bytes) {
+  WEFT__TRY(check(comm, "comm", "comm_allgather"));
+  comm->call = "comm_allgather";
+  if (bytes > 0 && (send == NULL || recv == NULL))
+    return weft__fail(WEFT_ERR_ARGUMENT, "comm_allgather: %s is NULL, expected %zu bytes",
+                      send == NULL ? "send" : "recv", bytes);
+  if (bytes > PTRDIFF_MAX / (size_t)comm->info.ranks)
+    return weft__fail(WEFT_ERR_ARGUMENT, "comm_allgather: bytes is %zu, more than memory holds",
+                      bytes);
+  return comm->transport->allgather(comm, send, recv, bytes);
 }
 
 weft_status weft_comm_async_error(weft_comm *comm, weft_async_error *error) {
   WEFT__TRY(check(comm, "comm", "comm_async_error"));
   weft_async_error found = WEFT_ASYNC_ERROR_INIT;
   for (weft__watch *watch = comm->watches; watch != NULL; watch = watch->next)
-    watch->ask(watch->user);
+    if (watch->ask != NULL) watch->ask(watch->user);
   comm->transport->async_error(comm, &found);
   return weft__struct_write(error, &found, sizeof found, WEFT__FIRST(weft_async_error, message),
                             "weft_async_error");
@@ -46,7 +77,20 @@ weft_status weft_comm_abort(weft_comm *comm) {
 
 weft_status weft_comm_reset(weft_comm *comm) {
   WEFT__TRY(check(comm, "comm", "comm_reset"));
-  return comm->transport->reset(comm);
+  if (weft__group_open(comm)) return weft__group_keep(comm, reset_later, &comm, sizeof comm);
+  /* Kernels end soon after a wait of theirs gave up: then no kernel of any rank touches the team's
+   * memory, once all ranks have met; and none may start before every rank has put its own in order.
+   */
+  WEFT__TRY(weft__gpu_rank_wait(comm->gpu_rank));
+  /* What kernels found is told now, to be cleared with the rest. */
+  for (weft__watch *watch = comm->watches; watch != NULL; watch = watch->next)
+    if (watch->ask != NULL) watch->ask(watch->user);
+  WEFT__TRY(comm->transport->reset(comm));
+  if (comm->gpu_rank == NULL) return WEFT_OK;
+  weft_status status = WEFT_OK;
+  for (weft__watch *watch = comm->watches; watch != NULL && status == WEFT_OK; watch = watch->next)
+    if (watch->reset != NULL) status = watch->reset(watch->user);
+  return weft__comm_agree(comm, status, NULL, 0, NULL, 0, "comm_reset");
 }
 
 weft_status weft_comm_destroy(weft_comm *comm) {
@@ -65,6 +109,35 @@ static weft_status check_ranks(const weft_comm *parent, int64_t ranks, const cha
     return weft__fail(WEFT_ERR_ARGUMENT, "%s: ranks is %lld, expected 1 to the parent's %lld", call,
                       (long long)ranks, (long long)parent->info.ranks);
   return WEFT_OK;
+}
+
+/* A split that a group keeps. */
+typedef struct split_call {
+  weft_comm *parent, **team;
+  int64_t ranks;
+  int64_t members[];
+} split_call;
+
+static weft_status split_later(void *arguments) {
+  const split_call *const c = (const split_call *)arguments;
+  return c->parent->transport->split(c->parent, c->members, c->ranks, c->team);
+}
+
+/* The list is checked. */
+static weft_status split(weft_comm *parent, const int64_t *members, int64_t ranks,
+                         weft_comm **team) {
+  void *memory = NULL;
+  if (!weft__group_open(parent)) return parent->transport->split(parent, members, ranks, team);
+  const size_t bytes = sizeof(split_call) + (size_t)ranks * sizeof *members;
+  WEFT__TRY(weft__alloc(&memory, bytes, "split of a group"));
+  split_call *const c = (split_call *)memory;
+  c->parent = parent;
+  c->team = team;
+  c->ranks = ranks;
+  memcpy(c->members, members, (size_t)ranks * sizeof *members);
+  const weft_status status = weft__group_keep(parent, split_later, c, bytes);
+  weft__free(memory);
+  return status;
 }
 
 weft_status weft_comm_split_list(weft_comm *parent, const int64_t *members, int64_t ranks,
@@ -93,7 +166,7 @@ weft_status weft_comm_split_list(weft_comm *parent, const int64_t *members, int6
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "%s: members do not hold the calling rank %lld: ranks outside do not call",
                       call, (long long)parent->info.rank);
-  return parent->transport->split(parent, members, ranks, team);
+  return split(parent, members, ranks, team);
 }
 
 weft_status weft_comm_split_stride(weft_comm *parent, int64_t start, int64_t stride, int64_t ranks,
@@ -126,7 +199,7 @@ weft_status weft_comm_split_stride(weft_comm *parent, int64_t start, int64_t str
   int64_t *const members = (int64_t *)parent->scratch;
   for (int64_t i = 0; i < ranks; i++)
     members[i] = start + i * stride;
-  return parent->transport->split(parent, members, ranks, team);
+  return split(parent, members, ranks, team);
 }
 
 /* ---- For the operations --------------------------------------------------------------------- */
@@ -247,16 +320,6 @@ weft_status weft__comm_agree(weft_comm *comm, weft_status own, const void *data,
 
 /* ---- Not here ------------------------------------------------------------------------------- */
 
-weft_status weft_comm_create_mpi(const weft_world_config *config, const void *mpi_comm,
-                                 weft_comm **comm) {
-  (void)config;
-  (void)mpi_comm;
-  if (comm != NULL) *comm = NULL;
-  return weft__fail(WEFT_ERR_UNSUPPORTED, "comm_create_mpi: this build of weft has no MPI "
-                                          "transport; weft_comm_create_external() works over the "
-                                          "caller's own MPI calls");
-}
-
 weft_status weft_unique_id_create(weft_unique_id *id) {
   (void)id;
   return weft__fail(WEFT_ERR_UNSUPPORTED,
@@ -271,18 +334,6 @@ weft_status weft_comm_create_nvshmem(const weft_world_config *config, const weft
   if (comm != NULL) *comm = NULL;
   return weft__fail(WEFT_ERR_UNSUPPORTED,
                     "comm_create_nvshmem: this build of weft has no NVSHMEM transport");
-}
-
-weft_status weft_group_start(void) {
-  return weft__fail(WEFT_ERR_UNSUPPORTED,
-                    "group_start: groups are for in-process GPU ranks, and this build of weft has "
-                    "no GPU backend; CPU ranks are threads, each makes its own calls");
-}
-
-weft_status weft_group_end(void) {
-  return weft__fail(WEFT_ERR_UNSUPPORTED,
-                    "group_end: groups are for in-process GPU ranks, and this build of weft has no "
-                    "GPU backend; CPU ranks are threads, each makes its own calls");
 }
 
 void weft__comm_watch(weft_comm *comm, weft__watch *watch) {

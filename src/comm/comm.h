@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <weft/weft.h>
 
+#include "core/device.h"
+
 /* What a wait is for: looks at state that the team's lock guards, and may change it. */
 typedef bool (*weft__ready)(void *user);
 
@@ -33,15 +35,23 @@ typedef struct weft__transport {
   /* Stops the team until a reset, with this rank's finding. Sets the thread's message. */
   weft_status (*stop)(weft_comm *comm, weft_status status, int64_t peer, const char *message);
   int64_t (*resets)(weft_comm *comm); /* how often the team was reset */
+  /* Whether the team goes on: WEFT_OK, or what has stopped it, with a message. For calls that don't
+   * meet. NULL where there are none. */
+  weft_status (*check)(weft_comm *comm, const char *call);
 } weft__transport;
 
 /* The symmetric arena of one world rank, shared by its views of every team. */
 typedef struct weft__arena weft__arena;
 
-/* Something that may have found errors of the team's kernels; asked by weft_comm_async_error(). */
+/* A plan, as far as its team's errors concern it. */
 typedef struct weft__watch weft__watch;
 struct weft__watch {
-  void (*ask)(void *user); /* calls weft__comm_report() for what is new */
+  /* Calls weft__comm_report() for errors of the plan's kernels that are new; asked by
+   * weft_comm_async_error(). May be NULL, as the next. */
+  void (*ask)(void *user);
+  /* Brings what the plan's kernels share with their peers back to how it began; asked by
+   * weft_comm_reset(), while no kernel of the team runs. */
+  weft_status (*reset)(void *user);
   void *user;
   weft__watch *next;
 };
@@ -56,6 +66,8 @@ struct weft_comm {
   int64_t arena_bytes; /* the world's limit for all views of a rank together, 0: none */
   int64_t cpu_ranks;   /* ranks of the world that share this process's cores, this one counted */
   weft__arena *arena;
+  weft__gpu_rank *gpu_rank; /* in a world of several GPU ranks; NULL elsewhere */
+  uint32_t *gpu_word;       /* and this rank's error word in this team, for kernels and the host */
   weft__watch *watches;
   void *scratch; /* [ranks + 1] messages of weft__comm_agree, so that it cannot run out of memory */
   const char *call; /* the public call that is in the transport, for its messages */

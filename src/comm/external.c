@@ -165,6 +165,11 @@ static weft_status prepare(const weft_world_config *config, const weft_exchange 
   void *members = NULL;
   weft_comm *comm = NULL;
   WEFT__TRY(weft__world_read(config, WEFT_RANKS_MAX, call, &world));
+  if (world.device == WEFT_DEVICE_CUDA && world.ranks > 1)
+    return weft__fail(WEFT_ERR_UNSUPPORTED,
+                      "%s: device is CUDA and ranks %lld: this version has several ranks on GPUs "
+                      "in one process only (weft_comm_create_inproc)",
+                      call, (long long)world.ranks);
   if (exchange->rank < 0 || exchange->rank >= world.ranks)
     return weft__fail(WEFT_ERR_ARGUMENT, "%s: exchange.rank is %lld, expected 0 to %lld", call,
                       (long long)exchange->rank, (long long)world.ranks - 1);

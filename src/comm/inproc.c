@@ -61,6 +61,7 @@ weft_status weft__inproc_stop(inproc_team *team, weft_status status, int64_t ran
                               const char *message) {
   team->stopped = status;
   weft__error_keep(&team->error, status, rank, peer, 1, message);
+  weft__inproc_words_stop(team);
   pthread_cond_broadcast(&team->wake);
   return weft__fail(status, "%s", message);
 }
@@ -217,6 +218,7 @@ static weft_status abort_team(weft_comm *comm) {
   team->aborts++;
   team->stopped = WEFT_ERR_ABORTED;
   weft__error_keep(&team->error, WEFT_ERR_ABORTED, comm->info.rank, -1, 1, message);
+  weft__inproc_words_stop(team);
   pthread_cond_broadcast(&team->wake);
   pthread_mutex_unlock(&team->lock);
   return WEFT_OK;
@@ -227,6 +229,7 @@ static void clear(inproc_team *team) {
   const weft_async_error none = WEFT_ASYNC_ERROR_INIT;
   team->stopped = WEFT_OK;
   team->error = none;
+  weft__inproc_words_clear(team);
   team->arrived = 0;
   memset(team->here, 0, (size_t)team->ranks);
   team->resetting = 0;
@@ -291,6 +294,7 @@ static void report(weft_comm *comm, weft_status status, int64_t peer, int64_t co
 static void async_error(weft_comm *comm, weft_async_error *error) {
   inproc_team *const team = ((inproc_comm *)comm)->team;
   pthread_mutex_lock(&team->lock);
+  weft__inproc_words_poll(team);
   *error = team->error;
   pthread_mutex_unlock(&team->lock);
 }
@@ -310,4 +314,5 @@ const weft__transport weft__inproc = {
     .change = weft__inproc_change,
     .stop = weft__inproc_stop_team,
     .resets = weft__inproc_resets,
+    .check = weft__inproc_check,
 };

@@ -37,6 +37,7 @@ typedef struct arrival {
 } arrival;
 
 enum { INPROC_SLOT = 1024 }; /* all-gathers up to this go through a slot: one meeting, not two */
+enum { INPROC_WORD_STRIDE = 16 }; /* of error words: one of 64 bytes for each rank */
 
 struct inproc_team {
   pthread_mutex_t lock; /* guards all that is not atomic or written before the team is shared */
@@ -68,6 +69,8 @@ struct inproc_team {
   int64_t resetting;
   unsigned char *in_reset; /* [ranks] */
 
+  uint32_t *words; /* [ranks · INPROC_WORD_STRIDE] error words of GPU ranks' kernels, else NULL */
+
   gathering *pending; /* sub-teams in the making, oldest first */
   gathering own;      /* of this team's own making */
   gathering *spares;  /* [ranks] for a member that has no memory for a team, to say so */
@@ -85,8 +88,12 @@ extern const weft__transport weft__inproc;
 weft_status weft__inproc_team_new(const inproc_team *like, int64_t ranks, inproc_team **out);
 /* Gives back one reference; the caller does not hold the lock. NULL is allowed. */
 void weft__inproc_team_drop(inproc_team *team);
-weft_status weft__inproc_view_new(inproc_team *team, int64_t rank, weft__arena *arena,
-                                  weft_comm **out);
+/* `like` is another view of the same world rank, or NULL for the first one, on `gpu_rank` (NULL on
+ * CPUs). */
+weft_status weft__inproc_view_new(inproc_team *team, int64_t rank, const weft_comm *like,
+                                  weft__gpu_rank *gpu_rank, weft_comm **out);
+/* Once the view is to belong to this team. */
+void weft__inproc_view_join(weft_comm *view, inproc_team *team);
 
 /* Absolute time on the monotonic clock, `ms` from now. */
 struct timespec weft__inproc_deadline(int64_t ms);
@@ -110,6 +117,12 @@ void weft__inproc_change(weft_comm *comm, void (*fn)(void *user), void *user);
 weft_status weft__inproc_stop_team(weft_comm *comm, weft_status status, int64_t peer,
                                    const char *message);
 int64_t weft__inproc_resets(weft_comm *comm);
+
+/* Error words of GPU ranks; the lock is held. Nothing happens on CPUs. */
+void weft__inproc_words_stop(inproc_team *team);  /* ends the waits of the team's kernels */
+void weft__inproc_words_clear(inproc_team *team); /* no kernel of the team runs */
+void weft__inproc_words_poll(inproc_team *team);  /* what kernels found stops the team */
+weft_status weft__inproc_check(weft_comm *comm, const char *call);
 
 /* Ends what is left of sub-teams in the making; the lock is held, or nobody else is left. */
 void weft__inproc_forget(inproc_team *team);

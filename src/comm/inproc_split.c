@@ -145,7 +145,7 @@ weft_status weft__inproc_split(weft_comm *comm, const int64_t *members, int64_t 
   if (out == NULL)
     own = weft__fail(WEFT_ERR_ARGUMENT, "%s: team is NULL, expected room for a handle", call);
   if (own == WEFT_OK) own = prepare(parent, members, ranks, &candidate);
-  if (own == WEFT_OK) own = weft__inproc_view_new(candidate, self, comm->arena, &view);
+  if (own == WEFT_OK) own = weft__inproc_view_new(candidate, self, comm, comm->gpu_rank, &view);
   if (own != WEFT_OK) snprintf(own_message, sizeof own_message, "%s", weft_last_error());
 
   weft_status status = WEFT_OK;
@@ -184,7 +184,7 @@ weft_status weft__inproc_split(weft_comm *comm, const int64_t *members, int64_t 
     pthread_mutex_lock(&group->team->lock);
     group->team->references++;
     pthread_mutex_unlock(&group->team->lock);
-    ((inproc_comm *)view)->team = group->team;
+    weft__inproc_view_join(view, group->team);
     *out = view;
     view = NULL;
   }

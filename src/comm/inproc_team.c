@@ -83,6 +83,14 @@ weft_status weft__inproc_team_new(const inproc_team *like, int64_t ranks, inproc
     return weft__fail(WEFT_ERR_SYSTEM, "in-process team: mutex or condition variable: %s",
                       strerror(failed));
   }
+  if (team->device == WEFT_DEVICE_CUDA && team->world_ranks > 1) {
+    const weft_status status = weft__gpu_words_alloc(
+        team->gpu, (size_t)ranks * INPROC_WORD_STRIDE * sizeof *team->words, &team->words);
+    if (status != WEFT_OK) {
+      weft__inproc_team_drop(team);
+      return status;
+    }
+  }
   *out = team;
   return WEFT_OK;
 }
@@ -94,13 +102,19 @@ void weft__inproc_team_drop(inproc_team *team) {
   pthread_mutex_unlock(&team->lock);
   if (left > 0) return;
   weft__inproc_forget(team);
+  weft__gpu_words_free(team->gpu, team->words);
   pthread_mutex_destroy(&team->lock);
   pthread_cond_destroy(&team->wake);
   weft__free(team);
 }
 
-weft_status weft__inproc_view_new(inproc_team *team, int64_t rank, weft__arena *arena,
-                                  weft_comm **out) {
+void weft__inproc_view_join(weft_comm *view, inproc_team *team) {
+  ((inproc_comm *)view)->team = team;
+  if (team->words != NULL) view->gpu_word = team->words + view->info.rank * INPROC_WORD_STRIDE;
+}
+
+weft_status weft__inproc_view_new(inproc_team *team, int64_t rank, const weft_comm *like,
+                                  weft__gpu_rank *gpu_rank, weft_comm **out) {
   const weft__view view = {
       .transport = &weft__inproc,
       .members = team->members,
@@ -112,10 +126,11 @@ weft_status weft__inproc_view_new(inproc_team *team, int64_t rank, weft__arena *
       .arena_bytes = team->arena_bytes,
       .cpu_ranks = team->world_ranks,
       .device = team->device,
-      .gpu = team->gpu,
+      .gpu = gpu_rank != NULL ? weft__gpu_rank_device(gpu_rank) : team->gpu,
+      .gpu_rank = gpu_rank,
   };
-  WEFT__TRY(weft__comm_new(&view, sizeof(inproc_comm), arena, out));
-  ((inproc_comm *)*out)->team = team;
+  WEFT__TRY(weft__comm_new(&view, sizeof(inproc_comm), like != NULL ? like->arena : NULL, out));
+  weft__inproc_view_join(*out, team);
   return WEFT_OK;
 }
 
@@ -124,6 +139,7 @@ weft_status weft_comm_create_inproc(const weft_world_config *config, weft_comm *
   weft_status status = WEFT_OK;
   weft_world_config world;
   inproc_team *team = NULL;
+  weft__gpu_rank **gpu_ranks = NULL;
   if (comms == NULL)
     return weft__fail(WEFT_ERR_ARGUMENT, "%s: comms is NULL, expected room for ranks handles",
                       call);
@@ -136,18 +152,25 @@ weft_status weft_comm_create_inproc(const weft_world_config *config, weft_comm *
                             .arena_bytes = world.arena_bytes,
                             .device = world.device,
                             .gpu = weft__world_gpu(&world)};
-  WEFT__TRY(weft__inproc_team_new(&like, world.ranks, &team));
+  void *memory = NULL;
+  WEFT__TRY(weft__alloc(&memory, (size_t)world.ranks * sizeof *gpu_ranks, "ranks of GPUs"));
+  gpu_ranks = (weft__gpu_rank **)memory; /* zeroed: none */
+  if (world.device == WEFT_DEVICE_CUDA && world.ranks > 1)
+    WEFT__TRY_CLEANUP(weft__gpu_world_create(&world, gpu_ranks));
+  WEFT__TRY_CLEANUP(weft__inproc_team_new(&like, world.ranks, &team));
   for (int64_t i = 0; i < world.ranks; i++)
     team->members[i] = i;
   for (int64_t i = 0; i < world.ranks; i++)
-    WEFT__TRY_CLEANUP(weft__inproc_view_new(team, i, NULL, &comms[i]));
+    WEFT__TRY_CLEANUP(weft__inproc_view_new(team, i, NULL, gpu_ranks[i], &comms[i]));
   team->references = world.ranks;
-  return WEFT_OK;
 cleanup:
   for (int64_t i = 0; i < world.ranks; i++) {
+    weft__gpu_rank_drop(gpu_ranks[i]); /* the views share them */
+    if (status == WEFT_OK) continue;
     weft__comm_free(comms[i]);
     comms[i] = NULL;
   }
-  weft__inproc_team_drop(team);
+  if (status != WEFT_OK) weft__inproc_team_drop(team);
+  weft__free(gpu_ranks);
   return status;
 }

@@ -305,4 +305,10 @@ static weft_status run(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_a
   return WEFT_OK;
 }
 
-const weft__ce_backend weft__ce_cpu = {"cpu", layout, create, connect, destroy, check, run, NULL};
+const weft__ce_backend weft__ce_cpu = {.name = "cpu",
+                                       .layout = layout,
+                                       .create = create,
+                                       .connect = connect,
+                                       .destroy = destroy,
+                                       .check = check,
+                                       .run = run};

@@ -109,7 +109,7 @@ void weft__ce_backward_fill(const struct ce_backward_problem *p, const struct ce
                                 .keeps = l->keeps != 0};
   /* Few rows keep the operands in L2, many read W less often: measured. Two groups at least, so
    * that dX of the first need not wait for dZ of the last. */
-  const uint32_t good = s.row_tiles > 32 ? 8 : 4;
+  const uint32_t good = s.row_tiles > (s.keeps ? 16u : 32u) ? 8 : 4;
   s.group = p->group ? p->group : s.row_tiles > good ? good : (s.row_tiles + 1) / 2;
   if (s.group > s.row_tiles) s.group = s.row_tiles;
   if (s.keeps) s.left = step_left(&s);

@@ -16,11 +16,13 @@ enum { DEFAULT_TIMEOUT_MS = 600000, HOST_ALLOC_PORTABLE_MAPPED = 1 | 2 };
 
 static weft_status layout(const weft_ce_config *config, const weft_ce_machine *machine,
                           weft_ce_plan_info *info) {
-  if (machine->ranks > 1)
+  if (machine->hosts > 1)
     return weft__fail(WEFT_ERR_UNSUPPORTED,
-                      "%" PRId64 " ranks on GPUs: this version has one rank there", machine->ranks);
+                      "%" PRId64 " hosts of GPU ranks: this version has one host there",
+                      machine->hosts);
   weft__sm90_layout l;
-  WEFT__TRY(weft__sm90_layout_make(config, weft__sm90_units(machine), &l, &info->least_bytes));
+  WEFT__TRY(weft__sm90_layout_make(config, weft__sm90_units(machine), machine->ranks, &l,
+                                   &info->least_bytes));
   if (config->workspace != NULL && config->workspace_bytes < l.local_bytes)
     return weft__fail(WEFT_ERR_WORKSPACE,
                       "config.workspace_bytes is %" PRId64 ", expected at least %" PRId64,
@@ -33,6 +35,7 @@ static weft_status layout(const weft_ce_config *config, const weft_ce_machine *m
 
 static void release(weft__sm90_ce *s) {
   const struct cuda_driver *driver = weft__cuda_driver();
+  weft__cuda_team_destroy(&s->team);
   if (s->owns_workspace) driver->cuMemFree(s->workspace);
   if (s->host_errors != NULL) driver->cuMemFreeHost(s->host_errors);
 }
@@ -50,6 +53,9 @@ static void destroy(weft_ce_plan *plan) {
 static weft_status make_workspace(weft_ce_plan *plan) {
   const struct cuda_driver *driver = weft__cuda_driver();
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
+  /* not the default stream, which other ranks' work on this GPU may hold up */
+  const cuda_stream stream =
+      plan->comm != NULL ? (cuda_stream)weft__gpu_rank_stream(plan->comm->gpu_rank) : NULL;
   s->workspace = (cuda_address)(uintptr_t)plan->config.workspace;
   if (s->workspace == 0) {
     if (driver->cuMemAlloc(&s->workspace, (size_t)s->layout.local_bytes) != 0)
@@ -66,8 +72,8 @@ static weft_status make_workspace(weft_ce_plan *plan) {
   s->host_errors = (struct forward_errors *)pinned;
   memset(pinned, 0, sizeof *s->host_errors);
   WEFT__TRY(weft__cuda_check(
-      driver->cuMemsetD8Async(s->errors, 0, (size_t)s->layout.errors_bytes, NULL), "cuMemsetD8"));
-  return weft__cuda_check(driver->cuStreamSynchronize(NULL), "cuStreamSynchronize");
+      driver->cuMemsetD8Async(s->errors, 0, (size_t)s->layout.errors_bytes, stream), "cuMemsetD8"));
+  return weft__cuda_check(driver->cuStreamSynchronize(stream), "cuStreamSynchronize");
 }
 
 static weft_status create_here(weft_ce_plan *plan) {
@@ -78,6 +84,11 @@ static weft_status create_here(weft_ce_plan *plan) {
       1000000 * (uint64_t)(plan->comm != NULL
                                ? plan->comm->info.timeout_ms
                                : weft__env_int("WEFT_TIMEOUT_MS", INT64_MAX, DEFAULT_TIMEOUT_MS));
+  if (weft__cuda_team_has_peers(plan->comm)) {
+    WEFT__TRY(weft__sm90_team_load(plan));
+    WEFT__TRY(weft__cuda_team_create(&s->team, plan->comm, s->layout.symmetric_bytes,
+                                     s->layout.signal_bytes));
+  }
   return make_workspace(plan);
 }
 
@@ -92,7 +103,9 @@ static weft_status create(weft_ce_plan *plan) {
   WEFT__TRY(weft__cuda_device_query(device, &info));
   WEFT__TRY(weft__alloc((void **)&s, sizeof *s, "plan"));
   plan->state = s;
-  WEFT__TRY(weft__sm90_layout_make(&plan->config, info.sm_count, &s->layout, &least));
+  const int64_t share = plan->comm != NULL ? weft__gpu_rank_sms(plan->comm->gpu_rank) : 0;
+  WEFT__TRY(weft__sm90_layout_make(&plan->config, share > 0 ? share : info.sm_count, plan->ranks,
+                                   &s->layout, &least));
   if (plan->config.workspace != NULL && plan->config.workspace_bytes < s->layout.local_bytes)
     return weft__fail(WEFT_ERR_WORKSPACE,
                       "config.workspace_bytes is %" PRId64 ", expected at least %" PRId64,
@@ -107,8 +120,13 @@ static weft_status create(weft_ce_plan *plan) {
 }
 
 static weft_status connect(weft_ce_plan *plan) {
-  (void)plan;
-  return WEFT_OK;
+  weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
+  return s->team.comm != NULL ? weft__cuda_team_connect(&s->team) : WEFT_OK;
+}
+
+static weft_status reset(weft_ce_plan *plan) {
+  weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
+  return s->team.comm != NULL ? weft__cuda_team_reset(&s->team) : WEFT_OK;
 }
 
 /* ---- Calls ---- */
@@ -123,15 +141,23 @@ static weft_status check(const weft_ce_plan *plan, weft_ce_args *args, const voi
   return WEFT_OK;
 }
 
+static weft_status launch(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_args *args,
+                          cuda_stream stream) {
+  weft__gpu_rank *const rank = plan->comm != NULL ? plan->comm->gpu_rank : NULL;
+  WEFT__TRY(weft__cuda_chain_begin(rank, &stream));
+  const weft_status status = phase == WEFT__FORWARD    ? weft__sm90_forward(plan, args, stream)
+                             : phase == WEFT__BACKWARD ? weft__sm90_backward(plan, args, stream)
+                                                       : weft__sm90_step(plan, args, stream);
+  const weft_status chained = weft__cuda_chain_end(rank, stream);
+  return status != WEFT_OK ? status : chained;
+}
+
 static weft_status run(weft_ce_plan *plan, weft__ce_phase phase, const weft_ce_args *args,
                        void *stream) {
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
   cuda_context before = NULL;
   weft_status status = weft__cuda_enter(s->device, &before);
-  if (status == WEFT_OK)
-    status = phase == WEFT__FORWARD    ? weft__sm90_forward(plan, args, (cuda_stream)stream)
-             : phase == WEFT__BACKWARD ? weft__sm90_backward(plan, args, (cuda_stream)stream)
-                                       : weft__sm90_step(plan, args, (cuda_stream)stream);
+  if (status == WEFT_OK) status = launch(plan, phase, args, (cuda_stream)stream);
   weft__cuda_leave(s->device, before);
   return status;
 }
@@ -157,5 +183,13 @@ static void async_error(weft_ce_plan *plan, weft_async_error *error) {
   }
 }
 
-const weft__ce_backend weft__ce_sm90 = {"sm90",  layout, create, connect,
-                                        destroy, check,  run,    async_error};
+const weft__ce_backend weft__ce_sm90 = {.name = "sm90",
+                                        .layout = layout,
+                                        .create = create,
+                                        .connect = connect,
+                                        .destroy = destroy,
+                                        .check = check,
+                                        .run = run,
+                                        .async_error = async_error,
+                                        .reset = reset,
+                                        .enqueues = true};

@@ -3,13 +3,17 @@
  * device, allocates nothing and can be captured into a CUDA graph.
  *
  * Workspace, in this order: the words of errors, statistics of a step, then scratch that the phases
- * take in turn, since one call of a plan is in flight at a time. */
+ * take in turn, since one call of a plan is in flight at a time. In a team there is a symmetric
+ * part besides, in the rank's arena: the words by which ranks announce statistics, then the
+ * statistics.
+ */
 #ifndef WEFT_CUDA_CE_H
 #define WEFT_CUDA_CE_H
 
 #include "ce/backend.h"
 #include "cuda/backward.h"
 #include "cuda/cuda.h"
+#include "cuda/team.h"
 #include "device/ce/forward.h"
 
 typedef struct weft__sm90_layout {
@@ -23,6 +27,12 @@ typedef struct weft__sm90_layout {
   int64_t local_bytes;                      /* all of it */
   int64_t waves, wave_rows;                 /* of backward */
   int64_t kept_tokens;                      /* whose exponentials step keeps; 0: it recomputes */
+  /* of a team's symmetric part: offsets, and its size; 0 without peers */
+  int64_t signal_bytes, statistics, symmetric_bytes;
+  uint32_t halves; /* as in struct forward_team */
+  /* as in struct dx_reduce_args; dx_part is 0 where dX is not summed over the team */
+  int64_t dx_words, dx_part, dx_shard;
+  uint32_t part_stride, shard_stride;
 } weft__sm90_layout;
 
 typedef struct weft__sm90_ce {
@@ -35,13 +45,15 @@ typedef struct weft__sm90_ce {
   struct forward_errors *host_errors; /* pinned; its address on the device is the same */
   uint32_t reported;                  /* bad targets that the team has been told of */
   uint64_t timeout_ns;
-  struct cuda_kernel forward;
+  struct cuda_team team; /* team.comm is NULL where the plan has no peers */
+  struct cuda_kernel forward, absent, dx_reduce;
+  int dx_apart; /* WEFT_DX_APART: dX is summed by a kernel behind backward in any case */
   struct ce_backward_kernel backward, step;
   uint32_t clusters; /* of two CTAs that run at once */
 } weft__sm90_ce;
 
 /* ce_layout.c: sizes within the config's budget. *least gets the smallest budget that works. */
-weft_status weft__sm90_layout_make(const weft_ce_config *config, int64_t sms,
+weft_status weft__sm90_layout_make(const weft_ce_config *config, int64_t sms, int64_t ranks,
                                    weft__sm90_layout *out, int64_t *least);
 void weft__sm90_describe(const weft_ce_config *config, const weft__sm90_layout *layout,
                          weft_ce_plan_info *info);
@@ -58,6 +70,23 @@ void weft__sm90_forward_layout(const weft_ce_config *config, weft__sm90_layout *
 weft_status weft__sm90_forward_prepare(const weft_ce_plan *plan, const weft_ce_args *args,
                                        struct cuda_tensor tensors[2], struct forward_args *out);
 weft_status weft__sm90_forward(weft_ce_plan *plan, const weft_ce_args *args, cuda_stream stream);
+
+/* ce_team.c: a plan's part of a team. The symmetric part of the layout; and what forward takes of
+ * it, where the plan has peers. */
+void weft__sm90_team_layout(const weft_ce_config *config, int64_t ranks, weft__sm90_layout *layout);
+void weft__sm90_team_fill(const weft__sm90_ce *state, struct forward_args *args);
+weft_status weft__sm90_team_load(weft_ce_plan *plan);
+/* Turns backward's dX into this rank's part of the team's sum, where there is one. */
+void weft__sm90_team_part(const weft__sm90_ce *state, struct ce_backward_problem *problem);
+/* Lets backward sum the parts into args->dx behind its dW; false where it does not. */
+bool weft__sm90_team_tiles(const weft_ce_plan *plan, const weft_ce_args *args,
+                           struct ce_backward_launch *launch);
+/* Sums them by a kernel of its own; nothing where there is no such sum. */
+weft_status weft__sm90_team_reduce(weft_ce_plan *plan, const weft_ce_args *args,
+                                   cuda_stream stream);
+/* Forward of a rank without rows, or of a call without tokens, in a team. */
+weft_status weft__sm90_forward_absent(weft_ce_plan *plan, struct forward_args *args,
+                                      cuda_stream stream);
 
 weft_status weft__sm90_backward_load(weft_ce_plan *plan);
 /* Fills the layout's fields of backward and step from the budget left for them; *least gets the

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "cuda/ce.h"
 
-enum { DEFAULT_DZ_BYTES = 224 << 20 };
+enum { DEFAULT_DZ_BYTES = 224 << 20, TEAM_DZ_BYTES = 544 << 20 };
 
 /* Below this H a fourth product costs less than what replaces it, an exponential written, read,
  * and written as a gradient: 8 bytes at 4 TB/s, against 2 H multiplications and additions at 700
@@ -34,10 +34,11 @@ weft_status weft__sm90_backward_load(weft_ce_plan *plan) {
   return s->layout.step_bytes > 0 ? load(s, weft__ce_step_name(f16), &s->step) : WEFT_OK;
 }
 
-/* Whether a step is to keep exponentials, which f16 holds too coarsely for the slope of a soft cap.
- */
-static int may_keep(const weft_ce_config *c) {
-  return (c->wants & WEFT_CE_STEP) && c->softcap == 0.0f && c->hidden >= STEP_KEEPS_FROM;
+/* Whether a step is to keep exponentials, which f16 holds too coarsely for the slope of a soft cap;
+ * and which have to wait for the statistics of the team where there is one. */
+static int may_keep(const weft_ce_config *c, const weft__sm90_layout *layout) {
+  return (c->wants & WEFT_CE_STEP) && c->softcap == 0.0f && c->hidden >= STEP_KEEPS_FROM &&
+         layout->symmetric_bytes == 0;
 }
 
 weft_status weft__sm90_backward_layout(const weft_ce_config *config, int64_t sms, int64_t budget,
@@ -46,7 +47,7 @@ weft_status weft__sm90_backward_layout(const weft_ce_config *config, int64_t sms
   *least = 0;
   if (!wants_gradient(config) || config->max_tokens == 0 || real_rows(config) < 1) return WEFT_OK;
   struct ce_backward_layout l;
-  if (may_keep(config)) {
+  if (may_keep(config, layout)) {
     weft__ce_step_layout(config->max_tokens, config->hidden, real_rows(config), &l);
     if (l.bytes <= budget) {
       layout->step_bytes = l.bytes;
@@ -57,6 +58,13 @@ weft_status weft__sm90_backward_layout(const weft_ce_config *config, int64_t sms
   if (budget == 0)
     budget = config->max_tokens * config->hidden * 4 + DEFAULT_DZ_BYTES - layout->errors_bytes -
              layout->stats_bytes;
+  /* In a team dX is exchanged after the last wave: one wave alone, where it is not too large. */
+  if (config->workspace_budget == 0 && layout->symmetric_bytes > 0) {
+    WEFT__TRY(weft__ce_backward_layout(config->max_tokens, config->hidden, real_rows(config),
+                                       INT64_MAX, &l));
+    const int64_t dz = (int64_t)l.wave_cols * BACKWARD_TILE_COLS * config->max_tokens * 2;
+    if (dz <= TEAM_DZ_BYTES && l.bytes > budget) budget = l.bytes + 256;
+  }
   const weft_status status = weft__ce_backward_fit(
       config->max_tokens, config->hidden, real_rows(config), budget / 256 * 256, &l, least);
   /* The caller compares what is there with the least, and names it. */
@@ -132,9 +140,10 @@ static struct ce_backward_problem problem_of(const weft_ce_plan *plan, const wef
 }
 
 /* What no tile writes: rows of padding get a gradient of 0; all rows of dW do where there is no
- * token, and of dX where there is no vocabulary. *done where nothing else is to do. */
-static weft_status zeros(const weft_ce_plan *plan, const weft_ce_args *args, int *done,
-                         cuda_stream stream) {
+ * token, and of dX, or of this rank's part of it, where there is no vocabulary. *done where nothing
+ * else is to do. */
+static weft_status zeros(const weft_ce_plan *plan, const weft_ce_args *args,
+                         const struct ce_backward_problem *p, int *done, cuda_stream stream) {
   const weft_ce_config *c = &plan->config;
   const int64_t first = args->tokens > 0 ? plan->rows : 0;
   *done = args->tokens == 0 || plan->rows < 1;
@@ -142,27 +151,37 @@ static weft_status zeros(const weft_ce_plan *plan, const weft_ce_args *args, int
     WEFT__TRY(zero_rows(args->dw, first, c->vocab_local, c->hidden,
                         weft__stride(args->dw_stride, c->hidden), c->dw_dtype, stream));
   if (*done && (c->wants & WEFT_CE_DX))
-    return zero_rows(args->dx, 0, args->tokens, c->hidden, weft__stride(args->dx_stride, c->hidden),
-                     c->dx_dtype, stream);
+    return zero_rows((const void *)(uintptr_t)p->dx, 0, args->tokens, c->hidden, p->dx_stride,
+                     p->dx_f32 ? WEFT_F32 : c->dx_dtype, stream);
   return WEFT_OK;
 }
 
-/* The gradients, from final statistics. */
-static weft_status gradients(weft_ce_plan *plan, const weft_ce_args *args, const float *stats,
-                             int count_targets, cuda_stream stream) {
+/* This rank's gradients, from final statistics: dX is its part of the sum over a team, unless
+ * *summed says that the kernel makes that too. */
+static weft_status own_gradients(weft_ce_plan *plan, const weft_ce_args *args, const float *stats,
+                                 int count_targets, bool *summed, cuda_stream stream) {
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
+  struct ce_backward_problem problem = problem_of(plan, args, stats);
   int done = 0;
-  WEFT__TRY(zeros(plan, args, &done, stream));
+  weft__sm90_team_part(s, &problem);
+  WEFT__TRY(zeros(plan, args, &problem, &done, stream));
   if (done) return WEFT_OK;
   int64_t least = 0;
   struct ce_backward_layout layout;
   struct ce_backward_launch launch;
   WEFT__TRY(weft__ce_backward_fit(args->tokens, plan->config.hidden, plan->rows,
                                   s->layout.backward_bytes, &layout, &least));
-  struct ce_backward_problem problem = problem_of(plan, args, stats);
   problem.count_targets = count_targets;
   WEFT__TRY(weft__ce_backward_prepare(&s->backward, &problem, &layout, s->scratch, &launch));
+  *summed = weft__sm90_team_tiles(plan, args, &launch);
   return weft__ce_backward_run(&s->backward, &launch, stream);
+}
+
+static weft_status gradients(weft_ce_plan *plan, const weft_ce_args *args, const float *stats,
+                             int count_targets, cuda_stream stream) {
+  bool summed = false;
+  WEFT__TRY(own_gradients(plan, args, stats, count_targets, &summed, stream));
+  return summed ? WEFT_OK : weft__sm90_team_reduce(plan, args, stream);
 }
 
 weft_status weft__sm90_backward(weft_ce_plan *plan, const weft_ce_args *args, cuda_stream stream) {
@@ -174,12 +193,12 @@ static weft_status step_that_keeps(weft_ce_plan *plan, const weft_ce_args *args,
                                    cuda_stream stream) {
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
   int done = 0;
-  WEFT__TRY(zeros(plan, args, &done, stream));
+  struct ce_backward_problem problem = problem_of(plan, args, NULL);
+  WEFT__TRY(zeros(plan, args, &problem, &done, stream));
   if (done) return WEFT_OK;
   struct ce_backward_layout layout;
   struct ce_backward_launch launch;
   weft__ce_step_layout(args->tokens, plan->config.hidden, plan->rows, &layout);
-  struct ce_backward_problem problem = problem_of(plan, args, NULL);
   problem.count_targets = 1;
   problem.keeps = 1;
   problem.wants_entropy = (plan->config.wants & WEFT_CE_ENTROPY) != 0;

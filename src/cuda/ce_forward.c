@@ -125,6 +125,7 @@ static void fill(const weft_ce_plan *plan, const weft_ce_args *args, const parts
   a->errors.a = s->errors;
   a->host_errors.a = (uint64_t)(uintptr_t)s->host_errors;
   a->timeout_ns = s->timeout_ns;
+  weft__sm90_team_fill(s, a);
 }
 
 weft_status weft__sm90_forward_prepare(const weft_ce_plan *plan, const weft_ce_args *args,
@@ -133,7 +134,8 @@ weft_status weft__sm90_forward_prepare(const weft_ce_plan *plan, const weft_ce_a
   out->schedule =
       schedule_of(&((const weft__sm90_ce *)plan->state)->layout, args->tokens, plan->rows);
   const parts at = parts_of(&out->schedule);
-  out->by_hand = !is_aligned(args->x, weft__stride(args->x_stride, plan->config.hidden)) ||
+  out->by_hand = args->tokens == 0 || plan->rows == 0 ||
+                 !is_aligned(args->x, weft__stride(args->x_stride, plan->config.hidden)) ||
                  !is_aligned(args->w, weft__stride(args->w_stride, plan->config.hidden));
   if (!out->by_hand) {
     WEFT__TRY(weft__sm90_operand(plan, "x", args->x, args->tokens, args->x_stride,
@@ -150,8 +152,9 @@ weft_status weft__sm90_forward(weft_ce_plan *plan, const weft_ce_args *args, cud
   weft__sm90_ce *s = (weft__sm90_ce *)plan->state;
   struct forward_args a;
   struct cuda_tensor tensors[2];
-  if (args->tokens == 0) return WEFT_OK;
+  if (args->tokens == 0 && s->team.comm == NULL) return WEFT_OK;
   WEFT__TRY(weft__sm90_forward_prepare(plan, args, tensors, &a));
+  if (args->tokens == 0 || plan->rows == 0) return weft__sm90_forward_absent(plan, &a, stream);
   if (!a.by_hand) {
     WEFT__TRY(weft__cuda_tensor_map_encode(&tensors[0], &a.x));
     WEFT__TRY(weft__cuda_tensor_map_encode(&tensors[1], &a.w));
@@ -164,6 +167,6 @@ weft_status weft__sm90_forward(weft_ce_plan *plan, const weft_ce_args *args, cud
   launch.stream = stream;
   /* Clusters wait for each other: to keep pace, and for what the group before has left in the
    * workspace. So the grid must not be split by another kernel. */
-  launch.cooperative = a.schedule.token_tiles > 1;
+  launch.cooperative = a.schedule.token_tiles > 1 || s->team.comm != NULL;
   return weft__cuda_launch(&s->forward, &launch, &a);
 }

@@ -33,7 +33,7 @@ static weft_status check_config(const weft_ce_config *c) {
   return WEFT_OK;
 }
 
-weft_status weft__sm90_layout_make(const weft_ce_config *config, int64_t sms,
+weft_status weft__sm90_layout_make(const weft_ce_config *config, int64_t sms, int64_t ranks,
                                    weft__sm90_layout *out, int64_t *least) {
   WEFT__TRY(check_config(config));
   *out = (weft__sm90_layout){0};
@@ -44,16 +44,18 @@ weft_status weft__sm90_layout_make(const weft_ce_config *config, int64_t sms,
       config->wants & WEFT_CE_STEP ? aligned(config->max_tokens * 4 * (int64_t)sizeof(float)) : 0;
   weft__sm90_forward_layout(config, out);
   out->forward_bytes = aligned(out->forward_bytes);
-  const int64_t fixed = out->errors_bytes + out->stats_bytes;
+  weft__sm90_team_layout(config, ranks, out);
+  const int64_t fixed = out->errors_bytes + out->stats_bytes + out->symmetric_bytes;
   int64_t least_scratch = 0;
   const int64_t budget = config->workspace_budget;
   WEFT__TRY(weft__sm90_backward_layout(config, out->sms, budget == 0 ? 0 : budget - fixed, out,
                                        &least_scratch));
   out->backward_bytes = aligned(out->backward_bytes);
   *least = fixed + most_of(aligned(least_scratch), out->forward_bytes);
-  out->local_bytes =
+  const int64_t bytes =
       fixed + most_of(aligned(out->step_bytes), most_of(out->backward_bytes, out->forward_bytes));
-  if (budget != 0 && out->local_bytes > budget)
+  out->local_bytes = bytes - out->symmetric_bytes;
+  if (budget != 0 && bytes > budget)
     return weft__fail(WEFT_ERR_WORKSPACE,
                       "config.workspace_budget is %" PRId64 " bytes, expected at least %" PRId64,
                       budget, *least);
@@ -64,7 +66,7 @@ void weft__sm90_describe(const weft_ce_config *c, const weft__sm90_layout *l,
                          weft_ce_plan_info *info) {
   const bool gradients = c->wants & (WEFT_CE_DX | WEFT_CE_DW);
   info->local_bytes = l->local_bytes;
-  info->symmetric_bytes = 0;
+  info->symmetric_bytes = l->symmetric_bytes;
   info->token_chunk = l->kept_tokens;
   info->waves = l->waves;
   info->wave_rows = l->wave_rows;

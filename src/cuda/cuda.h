@@ -16,6 +16,8 @@
 typedef struct cuda_context_handle *cuda_context;
 typedef struct cuda_stream_handle *cuda_stream;
 typedef struct cuda_event_handle *cuda_event;
+typedef struct cuda_graph_handle *cuda_graph;
+typedef struct cuda_graph_node_handle *cuda_graph_node;
 typedef struct cuda_library_handle *cuda_library;
 typedef struct cuda_function_handle *cuda_function;
 typedef uint64_t cuda_address;
@@ -39,6 +41,8 @@ struct cuda_launch_config;
   X(cuCtxGetCurrent, 4000, (cuda_context * context))                                               \
   X(cuCtxGetDevice, 2000, (int *device))                                                           \
   X(cuCtxSynchronize, 2000, (void))                                                                \
+  X(cuDeviceCanAccessPeer, 4000, (int *can, int device, int peer))                                 \
+  X(cuCtxEnablePeerAccess, 4000, (cuda_context peer, unsigned flags))                              \
   X(cuMemAlloc, 3020, (cuda_address * address, size_t bytes))                                      \
   X(cuMemFree, 3020, (cuda_address address))                                                       \
   X(cuMemHostAlloc, 2020, (void **pointer, size_t bytes, unsigned flags))                          \
@@ -51,9 +55,17 @@ struct cuda_launch_config;
   X(cuStreamDestroy, 4000, (cuda_stream stream))                                                   \
   X(cuStreamSynchronize, 2000, (cuda_stream stream))                                               \
   X(cuStreamQuery, 2000, (cuda_stream stream))                                                     \
+  X(cuStreamWaitEvent, 3020, (cuda_stream stream, cuda_event event, unsigned flags))               \
+  X(cuStreamGetCaptureInfo, 11030,                                                                 \
+    (cuda_stream stream, int *status, uint64_t *id, cuda_graph *graph,                             \
+     const cuda_graph_node **last, size_t *count))                                                 \
+  X(cuGraphAddEventRecordNode, 11010,                                                              \
+    (cuda_graph_node * node, cuda_graph graph, const cuda_graph_node *after, size_t count,         \
+     cuda_event event))                                                                            \
   X(cuEventCreate, 2000, (cuda_event * event, unsigned flags))                                     \
   X(cuEventDestroy, 4000, (cuda_event event))                                                      \
   X(cuEventRecord, 2000, (cuda_event event, cuda_stream stream))                                   \
+  X(cuEventRecordWithFlags, 11010, (cuda_event event, cuda_stream stream, unsigned flags))         \
   X(cuEventSynchronize, 2000, (cuda_event event))                                                  \
   X(cuEventElapsedTime, 2000, (float *ms, cuda_event start, cuda_event end))                       \
   X(cuLibraryLoadData, 12000,                                                                      \

@@ -27,7 +27,8 @@ struct weft_ep_plan {
   int64_t flights;  /* operations sent and not yet received */
   int64_t resets;   /* of the team, when the plan last looked: flights of before are lost */
   int64_t sequence; /* operations since then, refused ones too: the same on all ranks */
-  void *state;      /* the backend's own */
+  weft__watch watch;
+  void *state; /* the backend's own */
 };
 
 typedef enum weft__ep_kind { WEFT__EP_NONE, WEFT__EP_DISPATCH, WEFT__EP_COMBINE } weft__ep_kind;
@@ -36,6 +37,7 @@ typedef enum weft__ep_kind { WEFT__EP_NONE, WEFT__EP_DISPATCH, WEFT__EP_COMBINE 
 typedef struct weft__ep_args {
   weft_ep_dispatch_args dispatch;
   weft_ep_combine_args combine;
+  void *stream;
 } weft__ep_args;
 
 /* What an operation is, as the ranks compare it. Its number holds the resets of the team above 32
@@ -59,6 +61,8 @@ struct weft_ep_handle {
 
 struct weft__ep_backend {
   const char *name;
+  int64_t row_alignment; /* of rows in the caller's arrays, in bytes; 0: arrays are of the host, and
+                            elements' own alignment will do */
   /* Sizes of a checked config on a machine, which need not be this one. */
   weft_status (*layout)(const weft_ep_config *config, const weft_ep_machine *machine,
                         weft_ep_plan_info *info);
@@ -68,6 +72,9 @@ struct weft__ep_backend {
    */
   weft_status (*connect)(weft_ep_plan *plan);
   void (*destroy)(weft_ep_plan *plan);
+  /* The plan's part of weft_comm_reset(), and of weft_comm_async_error(); may be NULL. */
+  weft_status (*reset)(weft_ep_plan *plan);
+  void (*ask)(weft_ep_plan *plan);
   weft_status (*handle_create)(weft_ep_handle *handle);
   void (*handle_destroy)(weft_ep_handle *handle);
   /* What only the backend can refuse. Not collective. */
@@ -77,12 +84,15 @@ struct weft__ep_backend {
   weft_status (*send)(weft_ep_handle *handle, const weft__ep_operation *operation,
                       const weft__ep_args *args, weft_status own, const char *call);
   weft_status (*receive)(weft_ep_handle *handle, const weft__ep_args *args, const char *call);
+  /* Both halves at once; NULL where that is send, then receive. */
+  weft_status (*both)(weft_ep_handle *handle, const weft__ep_operation *operation,
+                      const weft__ep_args *args, weft_status own, const char *call);
   void *(*buffer)(weft_ep_plan *plan);
   void (*mask)(weft_ep_plan *plan, int32_t *mask);
   void (*stats)(weft_ep_plan *plan, weft_ep_stats *stats, bool reset);
 };
 
-extern const weft__ep_backend weft__ep_cpu;
+extern const weft__ep_backend weft__ep_cpu, weft__ep_sm90;
 
 static inline int64_t weft__ep_local_experts(const weft_ep_plan *plan) {
   return plan->config.experts / plan->ranks;

@@ -42,13 +42,23 @@ static weft_status check_flights(const weft_ep_handle *handle, const char *call)
   return WEFT_OK;
 }
 
+static void number(weft_ep_plan *plan, weft__ep_operation *operation) {
+  operation->number = plan->resets << SEQUENCE_BITS | ++plan->sequence;
+}
+
+/* After the receive half, whatever became of it. */
+static void settle(weft_ep_handle *handle, const weft__ep_operation *operation, int64_t tokens,
+                   weft_status status) {
+  if (operation->kind != WEFT__EP_DISPATCH || operation->routing != 0) return;
+  handle->routing = status == WEFT_OK ? operation->number : 0;
+  handle->tokens = status == WEFT_OK ? tokens : 0;
+}
+
 /* `own` is the status of this rank's checks. */
 static weft_status send(weft_ep_handle *handle, weft__ep_operation operation,
-                        const weft__ep_args *args, const void *stream, weft_status own,
-                        const char *call) {
+                        const weft__ep_args *args, weft_status own, const char *call) {
   weft_ep_plan *const plan = handle->plan;
-  if (own == WEFT_OK) own = plan->backend->check(plan, stream);
-  operation.number = plan->resets << SEQUENCE_BITS | ++plan->sequence;
+  number(plan, &operation);
   WEFT__TRY(plan->backend->send(handle, &operation, args, own, call));
   handle->flight = operation;
   handle->flight_tokens =
@@ -63,10 +73,16 @@ static weft_status receive(weft_ep_handle *handle, const weft__ep_args *args, co
   const weft_status status = plan->backend->receive(handle, args, call);
   handle->flight.kind = WEFT__EP_NONE;
   plan->flights--;
-  if (flight.kind == WEFT__EP_DISPATCH && flight.routing == 0) {
-    handle->routing = status == WEFT_OK ? flight.number : 0;
-    handle->tokens = status == WEFT_OK ? handle->flight_tokens : 0;
-  }
+  settle(handle, &flight, handle->flight_tokens, status);
+  return status;
+}
+
+static weft_status both(weft_ep_handle *handle, weft__ep_operation operation,
+                        const weft__ep_args *args, weft_status own, const char *call) {
+  weft_ep_plan *const plan = handle->plan;
+  number(plan, &operation);
+  const weft_status status = plan->backend->both(handle, &operation, args, own, call);
+  if (own == WEFT_OK) settle(handle, &operation, args->dispatch.tokens, status);
   return status;
 }
 
@@ -94,7 +110,8 @@ static weft__ep_operation combine_of(const weft_ep_handle *handle,
 
 static weft_status run(weft_ep_handle *handle, weft__ep_kind kind,
                        const weft_ep_dispatch_args *dispatch, const weft_ep_combine_args *combine,
-                       const void *stream, int halves, const char *call) {
+                       void *stream, int halves, const char *call) {
+  const int whole = WEFT__EP_SEND | WEFT__EP_RECEIVE;
   weft__ep_args args;
   weft__ep_operation operation;
   WEFT__TRY(enter(handle, call));
@@ -108,10 +125,13 @@ static weft_status run(weft_ep_handle *handle, weft__ep_kind kind,
     status = weft__ep_combine_check(&args.combine, combine, handle, halves);
     operation = combine_of(handle, &args.combine);
   }
-  if (halves & WEFT__EP_SEND)
-    status = send(handle, operation, &args, stream, status, call);
-  else if (status == WEFT_OK)
-    status = handle->plan->backend->check(handle->plan, stream);
+  args.stream = stream;
+  if (status == WEFT_OK) status = handle->plan->backend->check(handle->plan, stream);
+  if (halves == whole && handle->plan->backend->both != NULL) {
+    status = both(handle, operation, &args, status, call);
+    goto done;
+  }
+  if (halves & WEFT__EP_SEND) status = send(handle, operation, &args, status, call);
   if (status == WEFT_OK && (halves & WEFT__EP_RECEIVE)) status = receive(handle, &args, call);
 done:
   leave(handle);

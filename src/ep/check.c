@@ -47,6 +47,8 @@ weft_status weft__ep_config_check(weft_ep_config *out, const weft_ep_config *in,
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "config.scale_format is %d, scale_order %d, expected 0: bf16 has no scales",
                       out->scale_format, out->scale_order);
+  WEFT__TRY(within("fence", out->fence, WEFT_EP_FENCE_ON, WEFT_EP_FENCE_WIDE));
+  WEFT__TRY(within("reserved", out->reserved, 0, 0));
   if (out->topk_dtype != WEFT_I32 && out->topk_dtype != WEFT_I64)
     return weft__fail(WEFT_ERR_ARGUMENT, "config.topk_dtype is %d, expected WEFT_I64 or WEFT_I32",
                       out->topk_dtype);
@@ -108,12 +110,25 @@ static weft_status check_tokens(const weft_ep_dispatch_args *a, const weft_ep_ha
   return WEFT_OK;
 }
 
+/* Rows that are copied in bulk. */
+static weft_status check_aligned(const char *name, const void *pointer, int64_t row_bytes,
+                                 int64_t alignment) {
+  if (alignment == 0 ||
+      ((uintptr_t)pointer % (uintptr_t)alignment == 0 && row_bytes % alignment == 0))
+    return WEFT_OK;
+  return weft__fail(WEFT_ERR_UNSUPPORTED,
+                    "args.%s is %p with rows of %" PRId64
+                    " bytes, expected rows aligned to %" PRId64 " bytes on a GPU",
+                    name, pointer, row_bytes, alignment);
+}
+
 weft_status weft__ep_dispatch_check(weft_ep_dispatch_args *out, const weft_ep_dispatch_args *in,
                                     const weft_ep_handle *handle, int halves) {
   const weft_ep_plan *plan = handle->plan;
   const weft_ep_config *c = &plan->config;
   const weft_ep_plan_info *info = &plan->info;
   const weft_ep_dispatch_args defaults = WEFT_EP_DISPATCH_ARGS_INIT;
+  const int64_t alignment = plan->backend->row_alignment;
   weft__span inputs[4], outputs[6];
   int ins = 0, outs = 0;
   *out = defaults;
@@ -123,16 +138,19 @@ weft_status weft__ep_dispatch_check(weft_ep_dispatch_args *out, const weft_ep_di
     WEFT__TRY(
         weft__span_rows("x", out->x, out->tokens, out->x_stride, c->hidden, 2, &inputs[ins++]));
     if (out->x_stride == 0) out->x_stride = c->hidden;
+    WEFT__TRY(check_aligned("x", out->x, out->x_stride * 2, alignment));
     if (!out->reuse) {
       WEFT__TRY(weft__span_array("topk_idx", out->topk_idx, out->tokens * c->topk,
                                  c->topk_dtype == WEFT_I32 ? 4 : 8, true, &inputs[ins++]));
-      WEFT__TRY(check_experts(c, out->topk_idx, out->tokens));
+      /* a GPU's kernels look at theirs */
+      if (alignment == 0) WEFT__TRY(check_experts(c, out->topk_idx, out->tokens));
     }
     WEFT__TRY(weft__span_array("topk_weights", out->topk_weights, out->tokens * c->topk, 4, false,
                                &inputs[ins++]));
   }
   if (halves & WEFT__EP_RECEIVE) {
     const int64_t experts = info->experts_local;
+    WEFT__TRY(check_aligned("recv_x", out->recv_x, alignment, alignment));
     WEFT__TRY(weft__span_array("recv_x", out->recv_x, info->rows_max * c->hidden,
                                c->dtype == WEFT_E4M3 ? 1 : 2, true, &outputs[outs++]));
     WEFT__TRY(weft__span_array("recv_scales", out->recv_scales, info->scale_bytes / 4, 4,
@@ -152,6 +170,7 @@ weft_status weft__ep_combine_check(weft_ep_combine_args *out, const weft_ep_comb
   const weft_ep_plan *plan = handle->plan;
   const weft_ep_config *c = &plan->config;
   const weft_ep_combine_args defaults = WEFT_EP_COMBINE_ARGS_INIT;
+  const int64_t alignment = plan->backend->row_alignment;
   weft__span inputs[3], outputs[2];
   int ins = 0, outs = 0;
   *out = defaults;
@@ -160,6 +179,7 @@ weft_status weft__ep_combine_check(weft_ep_combine_args *out, const weft_ep_comb
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "the handle has no routing to combine by: expected a dispatch before");
   if (halves & WEFT__EP_SEND) {
+    WEFT__TRY(check_aligned("y", out->y, alignment, alignment));
     WEFT__TRY(
         weft__span_array("y", out->y, plan->info.rows_max * c->hidden, 2, true, &inputs[ins++]));
     WEFT__TRY(weft__span_array("row_gradient", out->row_gradient, plan->info.rows_max, 4, false,
@@ -171,6 +191,7 @@ weft_status weft__ep_combine_check(weft_ep_combine_args *out, const weft_ep_comb
     WEFT__TRY(weft__span_rows("out", out->out, handle->tokens, out->out_stride, c->hidden, 2,
                               &outputs[outs++]));
     if (out->out_stride == 0) out->out_stride = c->hidden;
+    WEFT__TRY(check_aligned("out", out->out, out->out_stride * 2, alignment));
     WEFT__TRY(weft__span_array("weight_gradient", out->weight_gradient, slots, 4, false,
                                &outputs[outs++]));
   }

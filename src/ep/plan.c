@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "comm/group.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/structs.h"
@@ -27,15 +28,20 @@ static common_config common_of(const weft_ep_config *c) {
   return r;
 }
 
+static const weft__ep_backend *backend_of(const char *arch) {
+  if (strcmp(arch, "sm90") == 0) return &weft__ep_sm90;
+  return strcmp(arch, "cpu") == 0 ? &weft__ep_cpu : NULL;
+}
+
 static weft_status check_machine(weft_ep_machine *out, const weft_ep_machine *in) {
   const weft_ep_machine defaults = WEFT_EP_MACHINE_INIT;
   *out = defaults;
   WEFT__TRY(weft__struct_read(out, sizeof *out, in, sizeof *out, "machine"));
   if (out->arch == NULL) return weft__fail(WEFT_ERR_ARGUMENT, "machine.arch is NULL");
-  if (strcmp(out->arch, "sm90") == 0 || strcmp(out->arch, "sm100") == 0)
+  if (strcmp(out->arch, "sm100") == 0)
     return weft__fail(WEFT_ERR_UNSUPPORTED,
                       "machine.arch is \"%s\": this version has no ep backend for it", out->arch);
-  if (strcmp(out->arch, "cpu") != 0)
+  if (backend_of(out->arch) == NULL)
     return weft__fail(WEFT_ERR_ARGUMENT,
                       "machine.arch is \"%s\", expected \"cpu\", \"sm90\" or \"sm100\"", out->arch);
   if (out->ranks < 1 || out->ranks > WEFT_EP_EXPERTS_MAX || out->hosts < 1 ||
@@ -56,7 +62,7 @@ weft_status weft_ep_plan_query(const weft_ep_config *config, const weft_ep_machi
   weft_ep_plan_info result = WEFT_EP_PLAN_INFO_INIT;
   WEFT__TRY(check_machine(&target, machine));
   WEFT__TRY(weft__ep_config_check(&checked, config, target.ranks));
-  WEFT__TRY(weft__ep_cpu.layout(&checked, &target, &result));
+  WEFT__TRY(backend_of(target.arch)->layout(&checked, &target, &result));
   return weft__struct_write(info, &result, sizeof result, sizeof result, "info");
 }
 
@@ -67,10 +73,8 @@ static weft_status prepare(weft_ep_plan *plan, const weft_ep_config *config) {
   WEFT__TRY(weft__ep_config_check(c, config, plan->ranks));
   int32_t device = WEFT_DEVICE_AUTO;
   WEFT__TRY(weft__comm_device(plan->comm, c->device, &device));
-  if (device == WEFT_DEVICE_CUDA)
-    return weft__fail(WEFT_ERR_UNSUPPORTED,
-                      "ep_plan_create: the device is a GPU: this version runs ep on CPUs");
-  plan->backend = &weft__ep_cpu;
+  plan->backend = device == WEFT_DEVICE_CUDA ? &weft__ep_sm90 : &weft__ep_cpu;
+  machine.arch = plan->backend->name;
   machine.ranks = plan->ranks;
   machine.peer_memory = plan->comm == NULL || plan->comm->transport->loads_peers;
   if (c->timeout_ms == 0 && plan->comm != NULL) c->timeout_ms = plan->comm->info.timeout_ms;
@@ -82,7 +86,39 @@ static weft_status prepare(weft_ep_plan *plan, const weft_ep_config *config) {
   return WEFT_OK;
 }
 
+static weft_status reset_plan(void *plan_of) {
+  weft_ep_plan *plan = (weft_ep_plan *)plan_of;
+  return plan->backend->reset(plan);
+}
+
+static void ask_plan(void *plan_of) {
+  weft_ep_plan *plan = (weft_ep_plan *)plan_of;
+  plan->backend->ask(plan);
+}
+
+/* A creation that a group keeps. */
+typedef struct create_call {
+  weft_comm *comm;
+  weft_ep_plan **out;
+  weft_ep_config config;
+  bool readable; /* else it is refused at the end, when the peers are there to be told */
+} create_call;
+
+static weft_status create_later(void *arguments) {
+  const create_call *const c = (const create_call *)arguments;
+  return weft_ep_plan_create(c->comm, c->readable ? &c->config : NULL, c->out);
+}
+
+static weft_status keep_create(weft_comm *comm, const weft_ep_config *config, weft_ep_plan **out) {
+  create_call c = {comm, out, WEFT_EP_CONFIG_INIT, false};
+  c.readable =
+      weft__struct_read(&c.config, sizeof c.config, config, sizeof c.config, "config") == WEFT_OK;
+  if (out != NULL) *out = NULL;
+  return weft__group_keep(comm, create_later, &c, sizeof c);
+}
+
 weft_status weft_ep_plan_create(weft_comm *comm, const weft_ep_config *config, weft_ep_plan **out) {
+  if (weft__group_open(comm)) return keep_create(comm, config, out);
   weft_ep_plan *plan = NULL;
   weft_status status = WEFT_OK;
   const weft_ep_plan_info fresh = WEFT_EP_PLAN_INFO_INIT;
@@ -104,7 +140,13 @@ weft_status weft_ep_plan_create(weft_comm *comm, const weft_ep_config *config, w
   status = plan->backend->create(plan);
   WEFT__TRY_CLEANUP(weft__comm_agree(comm, status, NULL, 0, NULL, 0, "ep_plan_create"));
   WEFT__TRY_CLEANUP(plan->backend->connect(plan));
-  if (comm != NULL) comm->plans++;
+  if (comm != NULL) {
+    comm->plans++;
+    plan->watch = (weft__watch){.user = plan};
+    if (plan->backend->ask != NULL) plan->watch.ask = ask_plan;
+    if (plan->backend->reset != NULL) plan->watch.reset = reset_plan;
+    weft__comm_watch(comm, &plan->watch);
+  }
   *out = plan;
   return WEFT_OK;
 cleanup:
@@ -126,6 +168,7 @@ weft_status weft_ep_plan_destroy(weft_ep_plan *plan) {
     return weft__fail(WEFT_ERR_BUSY,
                       "ep_plan_destroy: %" PRId64 " handles of this plan are alive, expected 0",
                       plan->handles);
+  if (plan->comm != NULL) weft__comm_unwatch(plan->comm, &plan->watch);
   plan->backend->destroy(plan);
   if (plan->comm != NULL) plan->comm->plans--;
   weft__free(plan);

@@ -163,25 +163,28 @@ void loom_fence_mbarrier_init(struct loom_site *site) {
 
 /* Until the word has reached a value: sleeps till somebody writes it, the error word is set, or,
  * when nothing else can move, its time is up. */
-uint32_t loom_wait_u32_ge(struct loom_site *site, struct gmem p, uint32_t value, int scope,
-                          struct gmem error, uint64_t timeout_ns, uint32_t code) {
+uint32_t loom_wait_ge(struct loom_site *site, struct gmem p, uint64_t value, uint32_t bytes,
+                      int scope, struct gmem error, uint64_t timeout_ns, uint32_t code) {
   if (enter(site)) return 1;
   struct thread *t = L.current;
   size_t offset, error_offset;
-  struct region *g = resolve(site, LOOM_SPACE_global, p.a, 4, &offset);
+  struct region *g = resolve(site, LOOM_SPACE_global, p.a, bytes, &offset);
   struct region *e = resolve(site, LOOM_SPACE_global, error.a, 4, &error_offset);
   if (!g || !e) return 0;
   t->deadline = L.time + timeout_ns;
   for (;;) {
-    uint32_t seen, failed;
-    memcpy(&seen, g->base + offset, 4);
+    uint64_t seen = 0;
+    uint32_t failed;
+    memcpy(&seen, g->base + offset, bytes); /* little-endian hosts */
     memcpy(&failed, e->base + error_offset, 4);
-    if (shadow_written(g, offset, 4) && (int32_t)(seen - value) >= 0) {
-      loom_load(site, LOOM_SPACE_global, p.a, &seen, 4,
+    const int reached =
+        bytes == 8 ? (int64_t)(seen - value) >= 0 : (int32_t)(uint32_t)(seen - value) >= 0;
+    if (shadow_written(g, offset, bytes) && reached) {
+      loom_load(site, LOOM_SPACE_global, p.a, &seen, bytes,
                 site->kind == LOOM_KIND_wait ? LOOM_ORDER_acquire : LOOM_ORDER_relaxed, scope);
       return 1;
     }
-    check_written(site, g, offset, 4, p.a);
+    check_written(site, g, offset, bytes, p.a);
     if (failed && shadow_written(e, error_offset, 4)) return 0;
     t->word = ((uint64_t)(g->first + 1) << 40) + offset;
     t->error_word = ((uint64_t)(e->first + 1) << 40) + error_offset;
@@ -191,7 +194,8 @@ uint32_t loom_wait_u32_ge(struct loom_site *site, struct gmem p, uint32_t value,
     block(site);
     if (!t->timed_out) continue;
     if (!L.config.timeouts_expected)
-      finding_here(LOOM_TIMEOUT, site, p.a, "waited for %u, the word held %u", value, seen);
+      finding_here(LOOM_TIMEOUT, site, p.a, "waited for %llu, the word held %llu",
+                   (unsigned long long)value, (unsigned long long)seen);
     loom_atomic(site, LOOM_ATOM_cas, LOOM_SPACE_global, error.a, 4, 0, code, LOOM_ORDER_relaxed,
                 LOOM_SCOPE_sys);
     return 0;

@@ -15,6 +15,7 @@ struct scene {
   uint32_t pitch;   /* elements of a row of X and W */
   int spoiled;      /* rows that do not count hold NaN */
   int32_t wants_dx; /* backward */
+  int keeps;        /* a step */
 };
 
 #define IGNORED    (-100)
@@ -138,20 +139,21 @@ static int operand(struct tensor_map *map, uint64_t address, uint32_t rows, cons
 
 extern const struct loom_kernel sm90_ce_forward_bf16, sm90_ce_backward_bf16;
 extern const struct loom_kernel sm90_ce_backward_bf16_begin;
+extern const struct loom_kernel sm90_ce_step_bf16, sm90_ce_step_bf16_begin;
 
 /* nll, lse and entropy within the contract. */
-static void compare_forward(const struct scene *s, const struct problem *p,
-                            const struct forward_args *a) {
+static void compare_loss(const struct scene *s, const struct problem *p, uint64_t nll, uint64_t lse,
+                         uint64_t entropy) {
   char text[160];
   for (uint32_t i = 0; i < s->tokens; i++) {
     float got[3];
-    loom_read(a->nll.a + i * 4, &got[0], 4);
-    loom_read(a->lse.a + i * 4, &got[1], 4);
-    loom_read(a->entropy.a + i * 4, &got[2], 4);
+    loom_read(nll + i * 4, &got[0], 4);
+    loom_read(lse + i * 4, &got[1], 4);
+    loom_read(entropy + i * 4, &got[2], 4);
     const float *st = p->stats + i * 4;
     const int live = p->target[i] >= 0;
-    const double lse = st[0] + log(st[1]), bound = 2e-5 * (1 + fabs(lse) + 8);
-    const double right[3] = {live ? lse - st[2] : 0, lse, live ? log(st[1]) - st[3] / st[1] : 0};
+    const double sum = st[0] + log(st[1]), bound = 2e-5 * (1 + fabs(sum) + 8);
+    const double right[3] = {live ? sum - st[2] : 0, sum, live ? log(st[1]) - st[3] / st[1] : 0};
     for (int k = 0; k < 3; k++) {
       if (k == 1 && !live && s->spoiled) continue; /* of a row with NaN */
       if (fabs(got[k] - right[k]) <= bound) continue;
@@ -205,7 +207,7 @@ static void run_forward(const struct loom_protocol *protocol, const struct loom_
       loom_launch(&launch) != 0)
     loom_report_wrong("the scene could not be set");
   else if (loom_run() == 0)
-    compare_forward(s, &p, &a);
+    compare_loss(s, &p, a.nll.a, a.lse.a, a.entropy.a);
   problem_free(&p);
 }
 
@@ -250,13 +252,17 @@ static void run_backward(const struct loom_protocol *protocol, const struct loom
   struct ce_backward_layout layout;
   struct backward_args args;
   struct cuda_tensor tensors[CE_BACKWARD_MAPS];
+  const size_t row_bytes = (size_t)s->tokens * 4;
   const size_t dx_bytes = (size_t)s->tokens * s->hidden * 2;
   const size_t dw_bytes = (size_t)s->rows * s->hidden * 2;
   problem_make(s, &p);
   gradients(s, &p);
-  /* dZ of one column of tiles: more waves than one. */
-  int bad = weft__ce_backward_cut(s->tokens, s->hidden, s->rows,
-                                  (int64_t)s->tokens * BACKWARD_TILE_COLS * 2, &layout) != 0;
+  int bad = 0;
+  if (s->keeps)
+    weft__ce_step_layout(s->tokens, s->hidden, s->rows, &layout);
+  else /* dZ of one column of tiles: more waves than one */
+    bad = weft__ce_backward_cut(s->tokens, s->hidden, s->rows,
+                                (int64_t)s->tokens * BACKWARD_TILE_COLS * 2, &layout) != 0;
   const struct ce_backward_problem problem = {.tokens = s->tokens,
                                               .hidden = s->hidden,
                                               .rows = s->rows,
@@ -276,6 +282,11 @@ static void run_backward(const struct loom_protocol *protocol, const struct loom
                                               .temperature = 1,
                                               .target_i64 = 1,
                                               .count_targets = 1,
+                                              .keeps = s->keeps,
+                                              .wants_entropy = 1,
+                                              .nll = loom_alloc(0, row_bytes),
+                                              .lse = loom_alloc(0, row_bytes),
+                                              .entropy = loom_alloc(0, row_bytes),
                                               .errors = zeros(sizeof(struct forward_errors)),
                                               .host_errors = zeros(sizeof(struct forward_errors)),
                                               .timeout_ns = TIMEOUT_NS};
@@ -285,41 +296,54 @@ static void run_backward(const struct loom_protocol *protocol, const struct loom
     bad = workspace == 0 || encode_all(tensors, &args) != 0;
   }
   const struct loom_launch begin = {
-      &sm90_ce_backward_bf16_begin,
+      s->keeps ? &sm90_ce_step_bf16_begin : &sm90_ce_backward_bf16_begin,
       &args,
       0,
       bad ? 1 : args.schedule.row_tiles * (BACKWARD_TILE / BACKWARD_DEPTH_STEP),
       BACKWARD_BEGIN_SHARED_BYTES,
       0};
-  const struct loom_launch launch = {
-      &sm90_ce_backward_bf16, &args, 0, s->clusters * BACKWARD_CLUSTER, BACKWARD_SHARED_BYTES, 1};
+  const struct loom_launch launch = {s->keeps ? &sm90_ce_step_bf16 : &sm90_ce_backward_bf16,
+                                     &args,
+                                     0,
+                                     s->clusters * BACKWARD_CLUSTER,
+                                     s->keeps ? STEP_SHARED_BYTES : BACKWARD_SHARED_BYTES,
+                                     1};
   if (bad || loom_launch(&begin) != 0 || loom_launch(&launch) != 0) {
     loom_report_wrong("the scene could not be set");
   } else if (loom_run() == 0) {
     if (problem.dx) compare_gradient("dX", p.dx, problem.dx, s->tokens, s->hidden, p.target);
     compare_gradient("dW", p.dw, problem.dw, s->rows, s->hidden, NULL);
+    if (s->keeps) compare_loss(s, &p, problem.nll, problem.lse, problem.entropy);
   }
   problem_free(&p);
 }
 
-/* id, name, run, tokens, hidden, rows, clusters, pitch, spoiled, dX, text. Between them: ragged
- * tiles in every dimension, two waves, tiles of one kind after each other, groups of tokens. */
+/* id, name, run, tokens, hidden, rows, clusters, pitch, spoiled, dX, keeps, text. Between them:
+ * ragged tiles in every dimension, two waves, tiles of one kind after each other, groups of tokens.
+ */
 #define SCENES(X)                                                                                  \
-  X(forward, "ce-forward", run_forward, 300, 72, 500, 3, 80, 0, 0,                                 \
+  X(forward, "ce-forward", run_forward, 300, 72, 500, 3, 80, 0, 0, 0,                              \
     "forward of the loss head, several segments and groups of tokens")                             \
-  X(forward_by_hand, "ce-forward-unaligned", run_forward, 260, 67, 400, 1, 67, 1, 0,               \
+  X(forward_by_hand, "ce-forward-unaligned", run_forward, 260, 67, 400, 1, 67, 1, 0, 0,            \
     "the same, rows without alignment")                                                            \
-  X(backward, "ce-backward", run_backward, 300, 72, 500, 2, 80, 0, 1,                              \
+  X(backward, "ce-backward", run_backward, 300, 72, 500, 2, 80, 0, 1, 0,                           \
     "backward of the loss head, two waves")                                                        \
-  X(backward_deep, "ce-backward-deep", run_backward, 100, 1096, 390, 1, 1096, 0, 1,                \
+  X(backward_deep, "ce-backward-deep", run_backward, 100, 1096, 390, 1, 1096, 0, 1, 0,             \
     "the same, more steps than stages")                                                            \
-  X(backward_by_hand, "ce-backward-unaligned", run_backward, 130, 328, 400, 1, 329, 1, 1,          \
+  X(backward_by_hand, "ce-backward-unaligned", run_backward, 130, 328, 400, 1, 329, 1, 1, 0,       \
     "the same, rows without alignment")                                                            \
-  X(backward_spoiled, "ce-backward-unclean", run_backward, 580, 264, 400, 3, 264, 1, 0,            \
-    "dW alone, rows that do not count hold NaN")
+  X(backward_spoiled, "ce-backward-unclean", run_backward, 580, 264, 400, 3, 264, 1, 0, 0,         \
+    "dW alone, rows that do not count hold NaN")                                                   \
+  X(step, "ce-step", run_backward, 300, 72, 500, 2, 80, 0, 1, 1,                                   \
+    "loss and gradients in one pass, conversions behind other tiles")                              \
+  X(step_groups, "ce-step-groups", run_backward, 560, 8, 1100, 2, 8, 0, 1, 1,                      \
+    "the same, a last group of one row of tiles")                                                  \
+  X(step_deep, "ce-step-deep", run_backward, 100, 1096, 390, 1, 1096, 0, 1, 1,                     \
+    "the same, more steps than stages")
 
-#define DEFINE(id, name_, run_, tokens, hidden, rows, clusters, pitch, spoiled, dx, text)          \
-  static const struct scene scene_##id = {tokens, hidden, rows, clusters, pitch, spoiled, dx};     \
+#define DEFINE(id, name_, run_, tokens, hidden, rows, clusters, pitch, spoiled, dx, keeps, text)   \
+  static const struct scene scene_##id = {tokens, hidden,  rows, clusters,                         \
+                                          pitch,  spoiled, dx,   keeps};                           \
   static const struct loom_protocol id = {.name = name_,                                           \
                                           .summary = text,                                         \
                                           .run = run_,                                             \

@@ -230,6 +230,16 @@ int ctas_waiting_to_start(void) {
   return (int)waiting;
 }
 
+/* Those whose stream would let them start. */
+int ctas_waiting_for_room(void) {
+  uint32_t waiting = 0;
+  for (uint32_t i = 0; i < L.launches; i++) {
+    const struct launch *n = L.launch[i];
+    if (!n->after || n->after->end_order) waiting += n->config.ctas - n->started;
+  }
+  return (int)waiting;
+}
+
 /* ---- ends ---- */
 
 /* The stream's next grid sees all that this one did, through every proxy (PTX 8.6: the API's
@@ -293,8 +303,19 @@ static void check_visits(const struct cta *c) {
   }
 }
 
+/* Nor may a copy into its shared memory be still to come. */
+static void check_loads(const struct cta *c) {
+  for (uint32_t i = 0; i < L.pendings; i++) {
+    const struct op *op = L.pending[i];
+    if (!op->barrier || op->shared_cta != c) continue;
+    finding_at(LOOM_EXITED_CTA, op->site, op->issuer, op->thread->index, 0,
+               "CTA %u exits while this copy into its shared memory is not done", c->rank);
+  }
+}
+
 static void cta_exit(struct cta *c) {
   check_visits(c);
+  check_loads(c);
   check_visitors(c);
   c->exited = 1;
   struct launch *n = c->launch;

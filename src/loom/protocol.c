@@ -27,6 +27,7 @@ int loom_protocol_run(const struct loom_protocol *protocol, const struct loom_op
   own.gpus = options->ranks > least ? options->ranks : least;
   own.gpus_per_host = options->hosts > 1 ? (own.gpus + options->hosts - 1) / options->hosts : 0;
   if (protocol->sms) own.sms_per_gpu = protocol->sms;
+  if (protocol->fault) own.timeouts_expected = 1;
   if (loom_begin(&own) != 0) return -1;
   protocol->run(protocol, options);
   return loom_finding_count();

@@ -167,7 +167,7 @@ static void describe_blocked(char *out, size_t size) {
 static void stuck(void) {
   char where[400];
   describe_blocked(where, sizeof where);
-  const int waiting = ctas_waiting_to_start();
+  const int waiting = ctas_waiting_for_room();
   if (waiting)
     finding_run(LOOM_NOT_CORESIDENT, "%d CTAs cannot start while others wait: %s", waiting, where);
   else
@@ -187,7 +187,7 @@ void schedule(void) {
       run_async();
     else if (L.readies)
       run_thread();
-    else if (ctas_waiting_to_start() || !jump_in_time())
+    else if (ctas_waiting_for_room() || !jump_in_time())
       stuck();
   }
 }

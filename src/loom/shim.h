@@ -101,8 +101,8 @@ uint32_t loom_mbarrier_try_wait(struct loom_site *site, struct smem bar, uint32_
                                 int scope);
 void loom_mbarrier_wait(struct loom_site *site, struct smem bar, uint32_t parity, int scope);
 
-uint32_t loom_wait_u32_ge(struct loom_site *site, struct gmem p, uint32_t value, int scope,
-                          struct gmem error, uint64_t timeout_ns, uint32_t code);
+uint32_t loom_wait_ge(struct loom_site *site, struct gmem p, uint64_t value, uint32_t bytes,
+                      int scope, struct gmem error, uint64_t timeout_ns, uint32_t code);
 uint64_t loom_globaltimer(void);
 
 void loom_fence_proxy(struct loom_site *site, int spaces);

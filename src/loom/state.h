@@ -368,6 +368,7 @@ void launches_start(void);
 void thread_exited(struct thread *t);
 uint32_t channel_new(struct cta *cta);
 int ctas_waiting_to_start(void);
+int ctas_waiting_for_room(void);
 
 /* barrier.c */
 void cluster_check(struct cluster *cluster);

@@ -164,7 +164,9 @@ static const layout layouts[] = {
     FIELD(weft_ep_config, zero_copy, 92),
     FIELD(weft_ep_config, max_sms, 96),
     FIELD(weft_ep_config, device, 100),
-    END(weft_ep_config, 104),
+    FIELD(weft_ep_config, fence, 104),
+    FIELD(weft_ep_config, reserved, 108),
+    END(weft_ep_config, 112),
 
     FIELD(weft_ep_machine, size, 0),
     FIELD(weft_ep_machine, arch, 8),

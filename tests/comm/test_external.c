@@ -250,7 +250,7 @@ static void test_creation(void **state) {
   refused(&now, 0, own, peer, "exchange.rank is -1, expected 0 to 3", "rank 0 refused");
   set_up(&now);
   now.configs[1].device = WEFT_DEVICE_CUDA;
-  refused(&now, 1, WEFT_ERR_UNSUPPORTED, peer, "one rank on GPUs", "rank 1 refused");
+  refused(&now, 1, WEFT_ERR_UNSUPPORTED, peer, "device is CUDA", "rank 1 refused");
   set_up(&now);
   now.no_config[0] = true;
   refused(&now, 0, own, peer, "weft_world_config is NULL", "rank 0 refused");

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/ce/backward_team.h"
 #include "device/ce/step_schedule.h"
 
 static uint32_t tiles(uint32_t count, uint32_t tile) {
@@ -187,6 +188,43 @@ static void any_order_is_right(void **state) {
   }
 }
 
+/* With a team each tile comes once too, in the order of its index, and so do the team's own: one
+ * SHARE, then each piece of REDUCE, then each of GATHER, none of them before the last wave's dX. */
+static void team_tiles_in_between(void **state) {
+  (void)state;
+  for (int i = 0; i < CASES; i++)
+    for (uint32_t ranks = 2; ranks <= 16; ranks = ranks * 2 + 1)
+      for (uint32_t scatter = 0; scatter < 2; scatter++) {
+        const struct backward_schedule s = case_schedule(i);
+        const uint32_t count = backward_count(&s), rows = tiles(cases[i].tokens, ranks);
+        const uint32_t dw = s.dw * backward_wave_cols(&s, backward_waves(&s) - 1) * s.h_tiles;
+        const struct backward_team t =
+            backward_team_make(rows, ranks, scatter, count - dw, dw, 66 / ranks);
+        const uint32_t pieces = tiles(rows, BACKWARD_TEAM_ROWS);
+        assert_int_equal(t.reduce, pieces);
+        assert_int_equal(t.gather, scatter ? 1 : (ranks - 1) * pieces);
+        uint32_t next = 0, seen[4] = {0, 0, 0, 0};
+        for (uint32_t n = 0; n < count + t.tiles; n++) {
+          const uint32_t dealt = backward_team_deal(&t, n);
+          const uint32_t part = backward_team_part(dealt);
+          if (part == BACKWARD_TEAM_NONE) {
+            assert_int_equal(dealt, next++);
+            continue;
+          }
+          assert_true(next >= count - dw);
+          assert_int_equal(backward_team_piece(dealt), seen[part]++);
+          for (uint32_t later = part + 1; later <= BACKWARD_TEAM_GATHER; later++)
+            assert_int_equal(seen[later], 0);
+        }
+        assert_int_equal(next, count);
+        assert_int_equal(seen[BACKWARD_TEAM_SHARE], 1);
+        assert_int_equal(seen[BACKWARD_TEAM_REDUCE], t.reduce);
+        assert_int_equal(seen[BACKWARD_TEAM_GATHER], t.gather);
+        /* The first beyond all is beyond the end for every role. */
+        assert_int_equal(backward_team_deal(&t, count + t.tiles), count);
+      }
+}
+
 /* ---- Steps ---- */
 
 static const struct {
@@ -296,8 +334,8 @@ static void steps_are_complete(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(each_tile_once), cmocka_unit_test(needs_come_before),
-      cmocka_unit_test(any_order_is_right), cmocka_unit_test(each_conversion_once),
-      cmocka_unit_test(steps_are_complete)};
+      cmocka_unit_test(each_tile_once),       cmocka_unit_test(needs_come_before),
+      cmocka_unit_test(any_order_is_right),   cmocka_unit_test(team_tiles_in_between),
+      cmocka_unit_test(each_conversion_once), cmocka_unit_test(steps_are_complete)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,8 +131,16 @@ static void plan_without_device(void **state) {
     assert_int_equal(weft_ce_plan_query(&config, &machine, &info), WEFT_ERR_UNSUPPORTED);
     machine.ranks = 2;
     config.dtype = config.w_dtype = WEFT_BF16;
+    assert_int_equal(weft_ce_plan_query(&config, &machine, &info), WEFT_OK);
+    assert_true(info.symmetric_bytes >= 2 * config.max_tokens * 16);
+    const int64_t both = info.local_bytes + info.symmetric_bytes;
+    assert_true(info.least_bytes <= both);
+    config.workspace_budget = info.least_bytes - 1;
+    assert_int_equal(weft_ce_plan_query(&config, &machine, &info), WEFT_ERR_WORKSPACE);
+    config.workspace_budget = 0;
+    machine.hosts = 2;
     assert_int_equal(weft_ce_plan_query(&config, &machine, &info), WEFT_ERR_UNSUPPORTED);
-    machine.ranks = 1;
+    machine.ranks = machine.hosts = 1;
   }
 }
 

@@ -82,8 +82,11 @@ const struct ce_backward_case ce_backward_toy_cases[] = {
     {300, 72, 500, 1, CE_STEP | CE_IGNORE | CE_WANTS_ENTROPY, 1, 0, 1, 2},
     {560, 8, 1100, 1, CE_STEP | CE_BAD | CE_LSE, 2, 0, 2, 2},
     {100, 1100, 390, 1, CE_STEP, 1, 0, 1, 1},
+    /* dX of converted rows while the other cluster still multiplies logits. */
+    {260, 600, 390, 1, CE_STEP, 1, 0, 1, 2},
     {130, 331, 400, 1, CE_ODD_IN | CE_IGNORE | CE_UNCLEAN, 1, 0, 1, 1},
     {300, 72, 500, 1, CE_STEP | CE_IGNORE | CE_UNCLEAN, 1, 0, 1, 2},
+    {130, 331, 400, 1, CE_STEP | CE_ODD_IN | CE_IGNORE | CE_UNCLEAN, 1, 0, 1, 1},
     {70, 72, 400, 1, CE_IGNORE | CE_W_NAN, 1, 0, 1, 1},
     /* Steps of dW by hand and by copies after each other, in tiles that follow each other. */
     {580, 264, 400, 1, CE_IGNORE | CE_UNCLEAN | CE_NO_DX, 1, 0, 1, 3},

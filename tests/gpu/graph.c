@@ -35,6 +35,13 @@ struct gpu_graph gpu_graph_end(cuda_stream stream) {
   return g;
 }
 
+void gpu_graph_abandon(cuda_stream stream) {
+  int (*end)(cuda_stream, void **);
+  void *graph = NULL;
+  find("cuStreamEndCapture", &end);
+  end(stream, &graph);
+}
+
 void gpu_graph_launch(struct gpu_graph graph, cuda_stream stream) {
   int (*launch)(void *, cuda_stream);
   find("cuGraphLaunch", &launch);

@@ -11,6 +11,8 @@ struct gpu_graph {
 /* Between begin and end, what is enqueued on the stream is recorded and not run. */
 void gpu_graph_begin(cuda_stream stream);
 struct gpu_graph gpu_graph_end(cuda_stream stream);
+/* Ends a capture that came to nothing. */
+void gpu_graph_abandon(cuda_stream stream);
 void gpu_graph_launch(struct gpu_graph graph, cuda_stream stream);
 void gpu_graph_free(struct gpu_graph graph);
 

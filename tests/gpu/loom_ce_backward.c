@@ -12,7 +12,7 @@
 
 #include "ce_backward_cases.h"
 
-enum { LOOM_CLUSTERS = 2, CASES_MAX = 12 };
+enum { LOOM_CLUSTERS = 2, CASES_MAX = 16 };
 
 extern const struct loom_kernel sm90_ce_backward_bf16, sm90_ce_backward_bf16_begin;
 extern const struct loom_kernel sm90_ce_step_bf16, sm90_ce_step_bf16_begin;

@@ -1,4 +1,5 @@
-"""The contract of linear cross entropy in f64 NumPy, written apart from the library, and bounds that hold for f32."""
+"""The contract of linear cross entropy in f64 NumPy, written apart from the library, and bounds
+that hold for f32."""
 
 import numpy as np
 

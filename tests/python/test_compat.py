@@ -86,15 +86,26 @@ def test_liger():
     valid = target != -100
     z = 1e-2 * ((x @ w.t()).logsumexp(-1)[valid] ** 2).mean()
     same(out.z_loss, z, x, w)
-    same(liger.LigerFusedLinearCrossEntropyFunction.apply(x, w, target, None, None, -100, 1e-2)[0],
-         plain(x, w, target, "mean") + 1e-2 * ((x @ w.t()).logsumexp(-1)[valid] ** 2).mean(), x, w)  # fmt: skip
+    same(
+        liger.LigerFusedLinearCrossEntropyFunction.apply(x, w, target, None, None, -100, 1e-2)[0],
+        plain(x, w, target, "mean") + 1e-2 * ((x @ w.t()).logsumexp(-1)[valid] ** 2).mean(),
+        x,
+        w,
+    )
     nll, entropy = liger.LigerFusedLinearScaledCrossEntropyFunction.apply(
         x, w, target, return_entropy=True
     )
     same(nll, plain(x, w, target), x, w)
-    for bad in (dict(bias=torch.zeros(50)), dict(ce_weight=torch.ones(50)), dict(label_smoothing=0.1),
-                dict(use_token_scaling=True), dict(return_token_accuracy=True), dict(return_predicted_tokens=True),
-                dict(accum_dtype=torch.bfloat16), dict(chunk_mem_const=2)):  # fmt: skip
+    for bad in (
+        dict(bias=torch.zeros(50)),
+        dict(ce_weight=torch.ones(50)),
+        dict(label_smoothing=0.1),
+        dict(use_token_scaling=True),
+        dict(return_token_accuracy=True),
+        dict(return_predicted_tokens=True),
+        dict(accum_dtype=torch.bfloat16),
+        dict(chunk_mem_const=2),
+    ):
         with pytest.raises(NotImplementedError, match=next(iter(bad))):
             liger.liger_fused_linear_cross_entropy(x, w, target, **bad)
     with pytest.raises(NotImplementedError, match="selected_token_ids"):
@@ -120,7 +131,12 @@ def test_megatron():
 
 
 def test_an_unknown_argument_is_an_error():
-    for function in (verl.linear_cross_entropy, cce.linear_cross_entropy, megatron.linear_cross_entropy,
-                     liger.liger_fused_linear_cross_entropy, weft.linear_cross_entropy):  # fmt: skip
+    for function in (
+        verl.linear_cross_entropy,
+        cce.linear_cross_entropy,
+        megatron.linear_cross_entropy,
+        liger.liger_fused_linear_cross_entropy,
+        weft.linear_cross_entropy,
+    ):
         with pytest.raises(TypeError):
             function(*problem(), colour="red")

@@ -1,5 +1,6 @@
-"""Process groups of torch.distributed over gloo on the CPU, 2 and 4 processes: linear cross entropy over a vocabulary
-split in uneven parts, sub-groups, compiling, other libraries' signatures, and the expert exchange."""
+"""Process groups of torch.distributed over gloo on the CPU, 2 and 4 processes: linear cross entropy
+over a vocabulary split in uneven parts, sub-groups, compiling, other libraries' signatures, and the
+expert exchange."""
 
 import os
 import sys
@@ -90,8 +91,10 @@ def check_compile(rank, world):
     x, w, target, g = problem()
     first, last = CUTS[world][rank : rank + 2]
     compiled = torch.compile(
-        lambda x, w: weft.linear_cross_entropy(x, w, target, group=dist.group.WORLD), fullgraph=True,
-        backend="aot_eager")  # fmt: skip
+        lambda x, w: weft.linear_cross_entropy(x, w, target, group=dist.group.WORLD),
+        fullgraph=True,
+        backend="aot_eager",
+    )
     x, w = x.requires_grad_(), w.requires_grad_()
     close(compiled(x, w[first:last]), weft.linear_cross_entropy(x, w, target))
 
@@ -200,7 +203,8 @@ def check_ep(rank, world):
     for fp8 in (False, True):
         for hooked in (False, True):
             rows, counts, handle, _, hook = buffer.low_latency_dispatch(
-                x.detach(), idx, 20, experts, use_fp8=fp8, return_recv_hook=hooked)  # fmt: skip
+                x.detach(), idx, 20, experts, use_fp8=fp8, return_recv_hook=hooked
+            )
             if hooked:
                 hook()
             if fp8:
@@ -208,7 +212,8 @@ def check_ep(rank, world):
                 rows = codes.float() * scales.repeat_interleave(128, 2)[:, :, :hidden]
             y = rows.float() * (torch.arange(1, local + 1) + rank * local).view(-1, 1, 1) / 4
             out, _, hook = buffer.low_latency_combine(
-                y.bfloat16(), idx, weights.detach(), handle, return_recv_hook=hooked)  # fmt: skip
+                y.bfloat16(), idx, weights.detach(), handle, return_recv_hook=hooked
+            )
             if hooked:
                 hook()
             near(out, want.detach(), 0.06 if fp8 else 0.01)

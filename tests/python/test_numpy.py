@@ -1,5 +1,5 @@
-"""The package with NumPy alone: against an f64 oracle, teams of threads, an exchange between them, misuse, and that
-torch is not imported."""
+"""The package with NumPy alone: against an f64 oracle, teams of threads, an exchange between them,
+misuse, and that torch is not imported."""
 
 import gc
 import subprocess
@@ -194,9 +194,26 @@ def test_team_over_an_exchange():
 
 
 def plan(**changes):
-    fields = dict(hidden=8, vocab=10, vocab_start=0, vocab_local=10, ignore_index=-100, workspace_budget=0,
-                  workspace=None, softcap=0.0, wants=15, dtype=1, target_dtype=5, dx_dtype=0, dw_dtype=0, dx_mode=0,
-                  deterministic=1, max_sms=0, threads=0, device=1)  # fmt: skip
+    fields = dict(
+        hidden=8,
+        vocab=10,
+        vocab_start=0,
+        vocab_local=10,
+        ignore_index=-100,
+        workspace_budget=0,
+        workspace=None,
+        softcap=0.0,
+        wants=15,
+        dtype=1,
+        target_dtype=5,
+        dx_dtype=0,
+        dw_dtype=0,
+        dx_mode=0,
+        deterministic=1,
+        max_sms=0,
+        threads=0,
+        device=1,
+    )
     fields.update(changes)
     return _native.functions.ce_plan_create(None, 0, 4, *fields.values())
 
@@ -204,24 +221,54 @@ def plan(**changes):
 def test_misuse_says_what_c_says():
     x, w, target = problem(4, 8, 10, ignore=0)
     for kind, words, call in (
-        (ValueError, "args.temperature is 0, expected a number above 0",
-         lambda: weft.linear_cross_entropy(x, w, target, temperature=0.0)),
-        (ValueError, "config.softcap is -1, expected", lambda: weft.linear_cross_entropy(x, w, target, softcap=-1.0)),
-        (ValueError, "1 targets are outside 0 … 9 and are not ignore_index -100, the first at token 2",
-         lambda: weft.linear_cross_entropy(x, w, np.array([0, 1, 10, 9]))),
-        (ValueError, "config.workspace_budget is 1", lambda: weft.linear_cross_entropy(x, w, target, workspace_bytes=1)),
+        (
+            ValueError,
+            "args.temperature is 0, expected a number above 0",
+            lambda: weft.linear_cross_entropy(x, w, target, temperature=0.0),
+        ),
+        (
+            ValueError,
+            "config.softcap is -1, expected",
+            lambda: weft.linear_cross_entropy(x, w, target, softcap=-1.0),
+        ),
+        (
+            ValueError,
+            "1 targets are outside 0 … 9 and are not ignore_index -100, the first at token 2",
+            lambda: weft.linear_cross_entropy(x, w, np.array([0, 1, 10, 9])),
+        ),
+        (
+            ValueError,
+            "config.workspace_budget is 1",
+            lambda: weft.linear_cross_entropy(x, w, target, workspace_bytes=1),
+        ),
         (ValueError, "x has shape", lambda: weft.linear_cross_entropy(x, w[:, :7], target)),
-        (ValueError, "reduction is 'all'", lambda: weft.linear_cross_entropy(x, w, target, reduction="all")),
+        (
+            ValueError,
+            "reduction is 'all'",
+            lambda: weft.linear_cross_entropy(x, w, target, reduction="all"),
+        ),
         (ValueError, "dx is 'some'", lambda: weft.linear_cross_entropy(x, w, target, dx="some")),
-        (TypeError, "x is of dtype float64", lambda: weft.linear_cross_entropy(x.astype(float), w, target)),
+        (
+            TypeError,
+            "x is of dtype float64",
+            lambda: weft.linear_cross_entropy(x.astype(float), w, target),
+        ),
         (TypeError, "target is of dtype float32", lambda: weft.linear_cross_entropy(x, w, x[:, 0])),
-        (NotImplementedError, "different dtypes", lambda: weft.linear_cross_entropy(x, w.astype(np.float16), target)),
-        (ValueError, "no upstream|without an upstream", lambda: weft.step(x, w, target, reduction="none")),
+        (
+            NotImplementedError,
+            "different dtypes",
+            lambda: weft.linear_cross_entropy(x, w.astype(np.float16), target),
+        ),
+        (
+            ValueError,
+            "no upstream|without an upstream",
+            lambda: weft.step(x, w, target, reduction="none"),
+        ),
         (ValueError, "config.hidden is 0, expected at least 1", lambda: plan(hidden=0)),
         (TypeError, "wants is a string, expected an int", lambda: plan(wants="all")),
         (NotImplementedError, "CUDA|GPU|gpu", lambda: plan(device=2, dtype=2)),
         (NotImplementedError, "NVSHMEM", lambda: _native.functions.comm_unique_id()),
-    ):  # fmt: skip
+    ):
         if kind is NotImplementedError and "GPU" in words and weft.info()["cuda_available"]:
             continue
         with pytest.raises(kind, match=words):
@@ -275,8 +322,26 @@ def test_misuse_of_handles_and_tensors():
 def test_ep_by_its_exports():
     """One rank, by the functions alone: rows go to their experts and come back summed."""
     f, tokens, hidden, experts, k = _native.functions, 5, 16, 4, 2
-    number = f.ep_plan_create(None, 0, tokens, hidden, experts, k, 0, None, _native.BF16, 1, 1, 0, 0, _native.I64, 0, 0,
-                              0, _native.CPU)  # fmt: skip
+    number = f.ep_plan_create(
+        None,
+        0,
+        tokens,
+        hidden,
+        experts,
+        k,
+        0,
+        None,
+        _native.BF16,
+        1,
+        1,
+        0,
+        0,
+        _native.I64,
+        0,
+        0,
+        0,
+        _native.CPU,
+    )
     info, handle = _native.told("ep_plan_info", number), f.ep_handle_create(number)
     x = np.full((tokens, hidden), 0x3F80, np.uint16)  # 1.0
     x[:, 0] += np.arange(tokens, dtype=np.uint16)
@@ -322,6 +387,9 @@ def test_plans_are_kept_and_freed():
 
 def test_torch_is_not_imported():
     # TVM FFI imports torch where it is installed; weft does not
-    code = "import sys, weft; assert not {'weft._torch', 'weft._operators'} & set(sys.modules); print(weft.__version__)"
+    code = (
+        "import sys, weft; assert not {'weft._torch', 'weft._operators'} & set(sys.modules); "
+        "print(weft.__version__)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout.strip() == weft.__version__, done.stderr

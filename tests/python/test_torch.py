@@ -1,5 +1,5 @@
-"""The package with torch, on the CPU and where there is one on the GPU: autograd against f64, torch's own checks of
-operators, compiling, autocast, and CUDA graphs."""
+"""The package with torch, on the CPU and where there is one on the GPU: autograd against f64,
+torch's own checks of operators, compiling, autocast, and CUDA graphs."""
 
 import copy
 import gc
@@ -55,8 +55,9 @@ def gradients(loss, *leaves):
 @pytest.mark.parametrize("temperature, cap", [(1.0, None), (0.7, 3.0)])
 def test_autograd(device, dtype, temperature, cap):
     x, w, target = problem(device, dtype)
-    found = weft.linear_cross_entropy(x, w, target, temperature=temperature, softcap=cap, return_entropy=True,
-                                      return_lse=True)  # fmt: skip
+    found = weft.linear_cross_entropy(
+        x, w, target, temperature=temperature, softcap=cap, return_entropy=True, return_lse=True
+    )
     right = plain(x, w, target, temperature, cap)
     for one, exact in zip(found, right):
         assert one.dtype == torch.float32 and (one - exact).abs().max() < 2e-4
@@ -80,8 +81,10 @@ def test_upstream_gradients_of_any_form(device, dtype):
         strided,
         torch.rand(1, 17, device=device).expand(3, 17),
     ):
-        for one, exact in zip(torch.autograd.grad(nll, (x, w), g, retain_graph=True),
-                              torch.autograd.grad(right_nll, (x, w), g.double(), retain_graph=True)):  # fmt: skip
+        for one, exact in zip(
+            torch.autograd.grad(nll, (x, w), g, retain_graph=True),
+            torch.autograd.grad(right_nll, (x, w), g.double(), retain_graph=True),
+        ):
             assert near(one, exact, dtype)
     for one, exact in zip(
         gradients(entropy.mean(), x, w),
@@ -106,7 +109,8 @@ def test_only_what_requires_grad_is_computed(monkeypatch):
     for dx, dw, wants in ((True, False, 2), (False, True, 4), (True, True, 6)):
         asked.clear()
         weft.linear_cross_entropy(
-            x.detach().requires_grad_(dx), w.detach().requires_grad_(dw), target, reduction="mean").backward()  # fmt: skip
+            x.detach().requires_grad_(dx), w.detach().requires_grad_(dw), target, reduction="mean"
+        ).backward()
         assert asked == [0, wants]
     asked.clear()
     assert not weft.linear_cross_entropy(
@@ -134,16 +138,21 @@ def test_reductions_views_and_step(device):
     whole = weft.linear_cross_entropy(x, w, target)
     wide = torch.zeros(3, 17, 40, device=device, dtype=dtype)
     wide[..., 8:32] = x.detach()
-    for view in (wide[..., 8:32], x.detach().transpose(0, 1).contiguous().transpose(0, 1),
-                 x.detach().transpose(1, 2).contiguous().transpose(1, 2)):  # fmt: skip
+    for view in (
+        wide[..., 8:32],
+        x.detach().transpose(0, 1).contiguous().transpose(0, 1),
+        x.detach().transpose(1, 2).contiguous().transpose(1, 2),
+    ):
         assert torch.equal(weft.linear_cross_entropy(view, w, target), whole)
     same = x.detach()[:1].expand(3, 17, 24)
     assert torch.equal(
         weft.linear_cross_entropy(same, w, target[:1].expand(3, 17)), whole[:1].expand(3, 17)
     )
     scale = torch.tensor(0.5, device=device)
-    assert torch.equal(weft.linear_cross_entropy(x, w, target, temperature=scale),
-                       weft.linear_cross_entropy(x, w, target, temperature=0.5))  # fmt: skip
+    assert torch.equal(
+        weft.linear_cross_entropy(x, w, target, temperature=scale),
+        weft.linear_cross_entropy(x, w, target, temperature=0.5),
+    )
     odd = [t.detach()[..., :23].requires_grad_() for t in (x, w)]  # rows that are not aligned
     nll = weft.linear_cross_entropy(*odd, target)
     assert (nll - plain(*odd, target)[0]).abs().max() < 2e-4
@@ -156,12 +165,30 @@ def test_reductions_views_and_step(device):
     assert mean == 0 and not any(g.any() for g in gradients(mean, x, w))
 
 
+def test_padded_vocabulary():
+    """Rows of weight from vocab_size on count for nothing, whatever they hold."""
+    x, w, target = problem()
+    padded = torch.cat([w.detach(), torch.full((5, 24), 50.0)]).requires_grad_()
+    nll = weft.linear_cross_entropy(x, padded, target, vocab_start=0, vocab_size=103)
+    right = weft.linear_cross_entropy(x, w, target)
+    assert torch.allclose(nll, right)
+    found, exact = gradients(nll.sum(), x, padded), gradients(right.sum(), x, w)
+    assert torch.allclose(found[0], exact[0], atol=1e-6) and not found[1][103:].any()
+    assert torch.allclose(found[1][:103], exact[1], atol=1e-6)
+    with pytest.raises(ValueError, match="vocab_start is -1, expected at least 0"):
+        weft.linear_cross_entropy(x, w, target, vocab_start=-1)
+
+
 def test_gradcheck():
     """By f32 differences, to 1%."""
     x, w, target = problem(shape=(4,), hidden=5, vocab=7)
     assert torch.autograd.gradcheck(
-        lambda x, w: weft.linear_cross_entropy(x, w, target, temperature=0.8, return_entropy=True), (x, w), eps=1e-2,
-        atol=1e-2, rtol=1e-2)  # fmt: skip
+        lambda x, w: weft.linear_cross_entropy(x, w, target, temperature=0.8, return_entropy=True),
+        (x, w),
+        eps=1e-2,
+        atol=1e-2,
+        rtol=1e-2,
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -173,9 +200,32 @@ def test_opcheck(device):
     torch.library.opcheck(_operators.forward, (*forward[:7], False, *forward[8:]))
     given = _operators.forward(*forward)
     g = torch.rand(12, device=device)
-    torch.library.opcheck(_operators.backward, (
-        g, None, None, x.detach(), w.detach(), target, given[3].detach(), given[4].detach(), 1.0, None, -100, 0.0, "all_reduce",
-        "", dtype, 0, True, True, False))  # fmt: skip
+    torch.library.opcheck(
+        _operators.backward,
+        (
+            g,
+            None,
+            None,
+            x.detach(),
+            w.detach(),
+            target,
+            given[3].detach(),
+            given[4].detach(),
+            1.0,
+            None,
+            -100,
+            0.0,
+            "all_reduce",
+            "",
+            -1,
+            -1,
+            dtype,
+            0,
+            True,
+            True,
+            False,
+        ),
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -214,16 +264,41 @@ def test_autocast(device):
 def test_misuse():
     x, w, target = problem()
     for kind, words, call in (
-        (ValueError, "args.temperature is -1", lambda: weft.linear_cross_entropy(x, w, target, temperature=-1.0)),
-        (ValueError, "targets are outside 0 … 102", lambda: weft.linear_cross_entropy(x, w, target + 103)),
-        (TypeError, "x is of dtype torch.float64", lambda: weft.linear_cross_entropy(x.double(), w, target)),
-        (TypeError, "target is of dtype torch.float32", lambda: weft.linear_cross_entropy(x, w, target.float())),
+        (
+            ValueError,
+            "args.temperature is -1",
+            lambda: weft.linear_cross_entropy(x, w, target, temperature=-1.0),
+        ),
+        (
+            ValueError,
+            "targets are outside 0 … 102",
+            lambda: weft.linear_cross_entropy(x, w, target + 103),
+        ),
+        (
+            TypeError,
+            "x is of dtype torch.float64",
+            lambda: weft.linear_cross_entropy(x.double(), w, target),
+        ),
+        (
+            TypeError,
+            "target is of dtype torch.float32",
+            lambda: weft.linear_cross_entropy(x, w, target.float()),
+        ),
         (ValueError, "x has shape", lambda: weft.linear_cross_entropy(x, w[:, 1:], target)),
-        (NotImplementedError, "different dtypes", lambda: weft.linear_cross_entropy(x, w.bfloat16(), target)),
-        (NotImplementedError, "temperature requires grad",
-         lambda: weft.linear_cross_entropy(x, w, target, temperature=torch.ones(1, requires_grad=True))),
+        (
+            NotImplementedError,
+            "different dtypes",
+            lambda: weft.linear_cross_entropy(x, w.bfloat16(), target),
+        ),
+        (
+            NotImplementedError,
+            "temperature requires grad",
+            lambda: weft.linear_cross_entropy(
+                x, w, target, temperature=torch.ones(1, requires_grad=True)
+            ),
+        ),
         (ValueError, "dw has shape", lambda: weft.step(x, w, target, dw=torch.zeros(3, 3))),
-    ):  # fmt: skip
+    ):
         with pytest.raises(kind, match=words):
             call()
     double = torch.autograd.grad(

@@ -1,4 +1,5 @@
-"""What a user of the wheel alone sees: no torch, the bundled BLAS where there is one, and the README's numbers."""
+"""What a user of the wheel alone sees: no torch, the bundled BLAS where there is one, and the
+README's numbers."""
 
 import pathlib
 import sys
@@ -17,6 +18,4 @@ blas = weft.info()["blas"]
 assert not bundled.exists() or blas.startswith(str(bundled)), blas
 maps = pathlib.Path("/proc/self/maps").read_text()
 assert str(folder / "libweft.so.0") in maps
-print(
-    f"weft {weft.__version__} from {folder}: loss {step.loss:.4f}, dw[3][0] {step.dw[3, 0]:.4f}; {blas}"
-)
+print(f"weft {weft.__version__}: loss {step.loss:.4f}, dw[3][0] {step.dw[3, 0]:.4f}; {blas}")

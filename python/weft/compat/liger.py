@@ -32,8 +32,8 @@ def _fused(
     use_token_scaling=False,
     return_token_accuracy=False,
     return_predicted_tokens=False,
-    inner_impl=None,
-    inner_mode=None,
+    ce_impl=None,
+    ce_mode=None,
     chunk_mem_const=1,
 ):
     """(loss, z_loss, token_accuracy, predicted_tokens). The z-loss is lse_square_scale·lse² of the
@@ -47,8 +47,8 @@ def _fused(
         return_token_accuracy=(return_token_accuracy, False),
         return_predicted_tokens=(return_predicted_tokens, False),
         accum_dtype=(accum_dtype, None, torch.float32),
-        inner_impl=(inner_impl, None),
-        inner_mode=(inner_mode, None),
+        ce_impl=(ce_impl, None),
+        ce_mode=(ce_mode, None),
         chunk_mem_const=(chunk_mem_const, 1),
     )
     scaled = lse_square_scale != 0 or return_z_loss

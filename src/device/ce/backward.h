@@ -15,6 +15,8 @@
 #define WEFT_DEVICE_CE_BACKWARD_H
 
 #include "device/ce/backward_schedule.h"
+#include "device/ce/backward_team.h"
+#include "device/ce/dx_reduce.h"
 #include "device/ptx/address.h"
 
 enum {
@@ -94,7 +96,9 @@ struct backward_args {
   struct gmem nll, lse, entropy; /* f32 [tokens], 0: not wanted */
   uint64_t kept_stride;
   uint32_t wants_entropy;
-  struct gmem trace; /* struct backward_stamp [clusters, trace_tiles], 0: none */
+  struct backward_team team;
+  struct dx_reduce_args exchange; /* where the team has tiles: dx is the part in its arena */
+  struct gmem trace;              /* struct backward_stamp [clusters, trace_tiles], 0: none */
   uint32_t trace_tiles;
 };
 

@@ -74,6 +74,37 @@ HOST_DEVICE uint32_t backward_wave_tiles(const struct backward_schedule *s, uint
          s->dw * cols * s->h_tiles;
 }
 
+/* Rows of tiles that walk the vocabulary together in a step. The last `group` rows are cut in half
+ * again and again, down to BACKWARD_TAIL: what the last of them leaves is converted in the open. */
+enum { BACKWARD_TAIL = 2 };
+struct backward_group {
+  uint32_t row, rows; /* its first, and how many */
+  uint32_t before;    /* rows of the group before, 0: none */
+};
+
+/* The group of dZ tile `number`. */
+HOST_DEVICE struct backward_group backward_group(const struct backward_schedule *s,
+                                                 uint32_t number) {
+  struct backward_group g = {0, s->group, 0};
+  const uint32_t full = s->row_tiles < 2 * s->group ? 0 : s->row_tiles / s->group - 1;
+  const uint32_t of = number / (s->group * s->col_tiles);
+  if (of < full) {
+    g.row = of * s->group;
+    g.before = of == 0 ? 0 : s->group;
+    return g;
+  }
+  g.row = full * s->group;
+  g.rows = full == 0 ? 0 : s->group;
+  do {
+    const uint32_t left = s->row_tiles - g.row;
+    g.before = g.rows;
+    g.rows = left <= BACKWARD_TAIL ? left : (left + 1) / 2;
+    g.row += g.rows;
+  } while (g.row < s->row_tiles && number >= g.row * s->col_tiles);
+  g.row -= g.rows;
+  return g;
+}
+
 /* The host sees to it that this stays below 2^31. */
 HOST_DEVICE uint32_t backward_count(const struct backward_schedule *s) {
   const uint32_t last = backward_waves(s) - 1;
@@ -110,6 +141,13 @@ HOST_DEVICE struct backward_tile backward_tile(const struct backward_schedule *s
         return t;
       }
     }
+  }
+  if (s->keeps && t.kind != BACKWARD_DX) {
+    const struct backward_group g = backward_group(s, index);
+    index -= g.row * cols;
+    t.row = g.row + index % g.rows;
+    t.col = index / g.rows;
+    return t;
   }
   const struct gemm_tile at = gemm_schedule_tile(&walk, index);
   t.row = at.row;

@@ -4,6 +4,7 @@
 #define WEFT_DEVICE_CE_FORWARD_H
 
 #include "device/ce/forward_schedule.h"
+#include "device/comm/peers.h"
 #include "device/ptx/address.h"
 
 enum {
@@ -19,6 +20,7 @@ enum {
                          FORWARD_TILE_TOKENS * 8 + FORWARD_STAGES * 16 + 16,
   /* A consumer warpgroup works alone on its half of a token tile. */
   FORWARD_HALF_TOKENS = FORWARD_TILE_TOKENS / 2,
+  FORWARD_ABSENT_THREADS = 128, /* of the kernel of ranks without work */
 };
 
 /* Statistics of a row over some columns, in base 2 and after temperature: m = max z·log2 e (as
@@ -42,6 +44,19 @@ struct forward_errors {
   uint32_t bad_targets; /* rows so far */
   uint32_t bad_token;   /* one of them, in the latest call that had any; the host's alone */
   uint32_t reserved;
+};
+
+/* A team's exchange: each rank leaves the statistics of its own vocabulary in its arena, announces
+ * them half a token tile at a time, and loads and merges those of all ranks in rank order. Two sets
+ * take turns by the launch's epoch: when a launch writes a set, all ranks have ended the launch
+ * before last, which read it, since the last one could not end without their words of it. */
+struct forward_team {
+  struct peer_view view; /* ranks ≤ 1: there is no team */
+  uint64_t arrived; /* offset of u64 [2][halves][ranks]: epoch + 1 above 2^32, the call's tokens */
+  uint64_t statistics; /* offset of f32 [2][halves · FORWARD_HALF_TOKENS][4]: m, s, t as in
+                          partials, and the target's logit where the rank has its row, else 0 */
+  uint32_t halves;     /* half token tiles that there is room for */
+  struct gmem epoch;   /* two u32, see device/comm/team.h */
 };
 
 /* What a target's row is, besides a column of the vocabulary. */
@@ -78,6 +93,7 @@ struct forward_args {
   struct gmem errors;        /* struct forward_errors */
   struct gmem host_errors;   /* its mirror */
   uint64_t timeout_ns;
+  struct forward_team team;
 };
 
 #endif

@@ -14,7 +14,9 @@
 #include "device/ce/sm90_backward_load.h"
 #include "device/ce/sm90_backward_make.h"
 #include "device/ce/sm90_backward_store.h"
-#ifdef BACKWARD_KEEPS
+#ifndef BACKWARD_KEEPS
+#include "device/ce/sm90_backward_team.h"
+#else
 #include "device/ce/sm90_step_make.h"
 #endif
 
@@ -31,6 +33,14 @@ DEV void consume(const struct backward_args *args, struct shared s, uint32_t ind
   struct rings at = {{0, 0}, {0, 0}, {0, 0}};
   for (;;) {
     const uint32_t next = inbox_read(s, in);
+#ifndef BACKWARD_KEEPS
+    if (next & BACKWARD_TEAM_TILE) {
+      team_tile(args, &c, next);
+      if (c.thread == 0) inbox_done(s, in);
+      in = inbox_next(in);
+      continue;
+    }
+#endif
     if (next >= args->end) return;
     const struct backward_tile t = backward_tile(&args->schedule, next);
     if (t.kind == BACKWARD_PREPARE) prepare(args, &c, &t);

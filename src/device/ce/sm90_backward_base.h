@@ -108,6 +108,7 @@ DEV void deal(const struct backward_args *args, struct shared s, uint32_t rank) 
     if (rank == 0) {
       if (n != 0) pace(s, (n - 1) & 1);
       index = args->first + atom_add_u32(relaxed, gpu, counter(args, BACKWARD_NEXT), 1);
+      index = backward_team_deal(&args->team, index);
       if (n != 0) mbarrier_wait_cluster(s.credit, (n - 1) & 1);
       st_dsmem_u32(cluster_map(s.handed_tile, 1), index);
       mbarrier_arrive_remote_cluster(cluster_map(s.handed, 1));
@@ -120,7 +121,7 @@ DEV void deal(const struct backward_args *args, struct shared s, uint32_t rank) 
     if (n > 1) mbarrier_wait(smem_add(s.tile_empty, slot * 8), (n / 2 - 1) & 1);
     st_shared_u32(smem_add(s.tile, slot * 4), index);
     mbarrier_arrive(smem_add(s.tile_full, slot * 8));
-    if (index >= args->end) return;
+    if (!(index & BACKWARD_TEAM_TILE) && index >= args->end) return;
   }
 }
 

@@ -261,6 +261,10 @@ DEV void produce(const struct backward_args *args, struct shared s, uint32_t ran
     const uint32_t index = inbox_read(s, in);
     warp_sync(); /* all lanes have read it */
     if (issuer) inbox_done(s, in);
+    if (index & BACKWARD_TEAM_TILE) {
+      if (issuer && rank == 0) mbarrier_arrive(s.want);
+      continue;
+    }
     if (index >= args->end) return;
     const struct backward_tile t = backward_tile(&args->schedule, index);
     if (t.kind == BACKWARD_PREPARE || t.kind == BACKWARD_CONVERT) {

@@ -94,6 +94,11 @@ DEV void store_results(const struct backward_args *args, struct shared s, uint32
     /* The consumer frees the mailbox, after it has met all of this warp over its first block. */
     const uint32_t index = inbox_read(s, in);
     in = inbox_next(in);
+    if (index & BACKWARD_TEAM_TILE) { /* the consumer has done all there is to do */
+      staging_take(&staging, issuer);
+      staging.turn ^= 1;
+      continue;
+    }
     if (index >= args->end) break;
     const struct backward_tile t = backward_tile(&args->schedule, index);
     const struct hand_over h = hand_over(args, &t);

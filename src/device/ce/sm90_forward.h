@@ -141,6 +141,7 @@ DEV void consume(const struct forward_args *args, struct forward_shared shared,
   } while (index < count);
   wgmma_wait(0);
   wgmma_pin(sums[0], ACCUMULATORS);
+  if (has_peers(args)) merge_ranks(args);
 }
 
 DEV void forward_kernel(const struct forward_args *args) {
@@ -164,6 +165,7 @@ DEV void forward_kernel(const struct forward_args *args) {
       produce_by_hand(args, shared, rank, cluster, clusters);
     else if (warp_index() == 0 && elect_one())
       produce(args, shared, rank, cluster, clusters);
+    if (warp_index() == ANNOUNCER && has_peers(args)) announce(args);
   } else {
     setmaxnreg_inc(CONSUMER_REGISTERS);
     struct consumer self;

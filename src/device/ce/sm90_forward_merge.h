@@ -3,40 +3,7 @@
 #ifndef WEFT_DEVICE_CE_SM90_FORWARD_MERGE_H
 #define WEFT_DEVICE_CE_SM90_FORWARD_MERGE_H
 
-#include "device/ce/sm90_forward_reduce.h"
-
-/* Adds statistics of other columns of the row, both in base 2. Exact in either order but for the
- * order of one addition. */
-DEV struct row_state merge(struct row_state a, struct row_state b) {
-  struct row_state r;
-  r.m = max_f32(a.m, b.m);
-  /* Where m is minus infinity the differences are NaN, which max takes for the other operand. */
-  const float da = max_f32(a.m - r.m, LEAST_EXPONENT), db = max_f32(b.m - r.m, LEAST_EXPONENT);
-  const float fa = ex2(da), fb = ex2(db);
-  r.s = fma_f32(fa, a.s, fb * b.s);
-  r.t = fma_f32(fa, fma_f32(da, a.s, a.t), fb * fma_f32(db, b.s, b.t));
-  return r;
-}
-
-/* What a token's target says. */
-struct forward_target {
-  uint32_t ignored, bad, column; /* column: the row of this W, or FORWARD_NO_COLUMN */
-};
-
-DEV struct forward_target read_target(const struct forward_args *args, uint32_t token) {
-  struct forward_target r;
-  const int64_t id =
-      args->target_is_i32
-          ? (int64_t)(int32_t)ld_global_u32(gmem_add(args->target, (uint64_t)token * 4))
-          : (int64_t)ld_global_u64(gmem_add(args->target, (uint64_t)token * 8));
-  const int64_t local = id - args->vocab_start;
-  r.ignored = id == args->ignore_index;
-  r.bad = !r.ignored && (id < 0 || id >= args->vocab);
-  r.column = !r.ignored && !r.bad && local >= 0 && local < (int64_t)args->rows
-                 ? (uint32_t)local
-                 : (uint32_t)FORWARD_NO_COLUMN;
-  return r;
-}
+#include "device/ce/sm90_forward_team.h"
 
 /* Half a token tile in flight, and its places in the workspace. */
 struct half_tile {
@@ -74,12 +41,11 @@ DEV void write_partial(struct gmem to, uint32_t row, struct row_state r) {
   st_global_f32(gmem_add(to, (2 * FORWARD_HALF_TOKENS + row) * 4), r.t);
 }
 
-/* One token of a half tile whose partials are all there: sums them in order and writes the loss. */
-DEV void write_loss(const struct forward_args *args, const struct half_tile *half, uint32_t row) {
+/* One token of a half tile whose partials are all there, summed in order. */
+DEV struct row_state sum_partials(const struct forward_args *args, const struct half_tile *half,
+                                  uint32_t row) {
   const uint32_t count = args->schedule.segments * FORWARD_CLUSTER;
-  const uint32_t token = half->first_token + row;
   struct row_state sum = {MINUS_INFINITY, 0.0f, 0.0f};
-  if (token >= args->tokens) return;
   for (uint32_t first = 0; first < count; first += PARTIALS_AT_ONCE) {
     struct row_state part[PARTIALS_AT_ONCE];
     UNROLL for (uint32_t i = 0; i < PARTIALS_AT_ONCE; i++) {
@@ -94,32 +60,22 @@ DEV void write_loss(const struct forward_args *args, const struct half_tile *hal
       if (first + i < count) sum = merge(sum, part[i]);
     }
   }
+  return sum;
+}
+
+/* A row whose partials are all there: writes the loss, or shows the peers what this rank has. */
+DEV void finish_row(const struct forward_args *args, const struct half_tile *half, uint32_t row) {
+  const uint32_t token = half->first_token + row;
+  if (token >= args->tokens) return;
+  const struct row_state sum = sum_partials(args, half, row);
   const struct forward_target target = read_target(args, token);
-  const uint64_t at = (uint64_t)token * 4;
   const float z = target.column != (uint32_t)FORWARD_NO_COLUMN
                       ? ld_global_f32(gmem_add(half->logits, row * 4))
                       : 0.0f;
-  const float log_s = lg2(sum.s);
-  if (args->nll.a) {
-    const float nll = ((sum.m - z) + log_s) * LN_2;
-    st_global_f32(gmem_add(args->nll, at), target.ignored ? 0.0f : target.bad ? NOT_A_NUMBER : nll);
-  }
-  if (args->lse.a) st_global_f32(gmem_add(args->lse, at), (sum.m + log_s) * LN_2);
-  if (args->entropy.a)
-    st_global_f32(gmem_add(args->entropy, at),
-                  target.ignored ? 0.0f : (log_s - sum.t / sum.s) * LN_2);
-  if (args->stats.a) {
-    struct f32x4 stats;
-    stats.x = sum.m * LN_2;
-    stats.y = sum.s;
-    stats.z = z * LN_2;
-    stats.w = args->wants_entropy ? sum.t * LN_2 : 0.0f;
-    const struct gmem to = gmem_add(args->stats, at * 4);
-    st_global_f32(to, stats.x);
-    st_global_f32(gmem_add(to, 4), stats.y);
-    st_global_f32(gmem_add(to, 8), stats.z);
-    st_global_f32(gmem_add(to, 12), stats.w);
-  }
+  if (has_peers(args))
+    share_row(args, token, sum, z);
+  else
+    write_loss(args, token, target, sum, z);
   if (target.bad) {
     (void)atom_add_u64(relaxed, gpu, done_word(args), (uint64_t)1 << 32);
     st_u32(relaxed, sys, gmem_add(args->host_errors, 8), token);
@@ -146,11 +102,9 @@ DEV void finish_unit(const struct forward_args *args, struct forward_shared shar
       gmem_add(half.partials,
                (uint64_t)(unit->segment * FORWARD_CLUSTER + self->rank) * FORWARD_PARTIAL_BYTES);
   if (half.group > 0 && self->thread == 0) {
-    struct wait_limit limit;
-    limit.error = args->errors;
-    limit.timeout_ns = args->timeout_ns;
     /* The slot's rows of the group before have been merged, so they may be overwritten. */
-    if (!wait_u32_ge(gpu, merged, half.group, limit, WAIT_CODE))
+    if (!wait_u32_ge(gpu, merged, half.group, forward_limit(args), forward_wait_code(args)) &&
+        !has_peers(args))
       st_u32(relaxed, sys, args->host_errors, WAIT_CODE);
   }
   bar_sync(barrier, 128); /* that wait, and the targets' logits in shared memory */
@@ -184,7 +138,7 @@ DEV void finish_unit(const struct forward_args *args, struct forward_shared shar
   }
   bar_sync(barrier, 128);
   if (!ld_shared_u32(smem_add(shared.last, self->index * 4))) return;
-  write_loss(args, &half, self->thread);
+  finish_row(args, &half, self->thread);
   bar_sync(barrier, 128);
   if (self->thread == 0) {
     st_u32(release, gpu, merged, half.group + 1);
@@ -192,6 +146,29 @@ DEV void finish_unit(const struct forward_args *args, struct forward_shared shar
     if ((uint32_t)done + 1 == args->schedule.token_tiles * 2)
       report_bad_targets(args, (uint32_t)(done >> 32));
   }
+}
+
+/* One warp of each CTA tells the peers of every cta_count()-th half of the token tiles, as soon as
+ * a warpgroup has merged this rank's partials of it. */
+DEV void announce(const struct forward_args *args) {
+  const uint32_t halves = halves_of(args);
+  for (uint32_t half = cta_index(); half < halves; half += cta_count()) {
+    const struct half_tile h = half_tile(args, half / 2, half % 2);
+    wait_u32_ge(gpu, control_word(args, 2 * FORWARD_GROUP_TILES_MAX + h.slot), h.group + 1,
+                forward_limit(args), forward_wait_code(args));
+    announce_rows(args, half);
+  }
+  leave_exchange(args, cta_count() * EXCHANGE_WARPS);
+}
+
+/* The warps that multiplied merge what the ranks have. */
+DEV void merge_ranks(const struct forward_args *args) {
+  const uint32_t halves = halves_of(args);
+  /* Read anew: nothing of this is to be kept in registers while there are tiles. */
+  const uint32_t warp = cta_index() * 8 + thread_index_anew() / 32 - 4;
+  for (uint32_t half = warp; half < halves; half += cta_count() * 8)
+    merge_half(args, half);
+  leave_exchange(args, cta_count() * EXCHANGE_WARPS);
 }
 
 #endif

@@ -36,16 +36,18 @@ HOST_DEVICE uint32_t step_converted(uint32_t before, uint32_t size, uint32_t til
 /* What dZ tile `number` converts. */
 HOST_DEVICE struct step_range step_conversions(const struct backward_schedule *s, uint32_t number) {
   struct step_range r = {0, 0};
-  const uint32_t before = s->group * s->col_tiles, group = number / before;
-  if (group == 0) return r;
-  const uint32_t start = group * before, all = s->row_tiles * s->col_tiles;
-  const uint32_t size = all - start < before ? all - start : before;
+  const struct backward_group g = backward_group(s, number);
+  if (g.before == 0) return r;
+  const uint32_t start = g.row * s->col_tiles, before = g.before * s->col_tiles;
+  const uint32_t size = g.rows * s->col_tiles;
   r.first = start - before + step_converted(before, size, number - start);
   r.end = start - before + step_converted(before, size, number - start + 1);
   return r;
 }
 
-/* What no dZ tile converts: the schedule's `left`. */
+/* What no dZ tile converts: the schedule's `left`, the last group and, where that is too small to
+ * convert the one before, some of it. Groups before convert all: they are at least half as large.
+ */
 HOST_DEVICE uint32_t step_left(const struct backward_schedule *s) {
   const uint32_t all = s->row_tiles * s->col_tiles;
   return all - step_conversions(s, all - 1).end;
@@ -54,10 +56,12 @@ HOST_DEVICE uint32_t step_left(const struct backward_schedule *s) {
 /* Tiles of dX that come before those: of rows in groups that are converted, if there are so many.
  * `left` is set. */
 HOST_DEVICE uint32_t step_early(const struct backward_schedule *s) {
-  const uint32_t first = s->row_tiles * s->col_tiles - s->left;
-  const uint32_t rows = first / (s->group * s->col_tiles) * s->group;
+  if (s->left == 0) return 0;
+  const struct backward_group g = backward_group(s, s->row_tiles * s->col_tiles - s->left);
+  /* dX walks in groups of its own: all of the rows in those before. */
+  const uint32_t rows = g.row / s->group * s->group;
   const uint32_t tiles = rows * s->h_tiles * s->dx;
-  return s->left == 0 ? 0 : tiles < STEP_EARLY ? tiles : STEP_EARLY;
+  return tiles < STEP_EARLY ? tiles : STEP_EARLY;
 }
 
 HOST_DEVICE struct backward_tile step_tile(const struct backward_schedule *s, uint32_t number) {

@@ -39,6 +39,11 @@ DEV float rcp(float x) {
   return r;
 }
 
+/* The number of bits set. */
+DEV uint32_t popc(uint32_t v) {
+  return (uint32_t)__popc(v);
+}
+
 DEV float fma_f32(float a, float b, float c) {
   return __fmaf_rn(a, b, c);
 }
@@ -83,6 +88,7 @@ DEV float f16_f32(uint32_t v) {
 #define lg2(x)              loom_lg2(x)
 #define tanh_approx(x)      loom_tanh(x)
 #define rcp(x)              (1.0f / (x))
+#define popc(v)             ((uint32_t)__builtin_popcount(v))
 #define fma_f32(a, b, c)    loom_fma(a, b, c)
 #define max_f32(a, b)       loom_max(a, b)
 #define min_f32(a, b)       loom_min(a, b)

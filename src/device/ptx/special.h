@@ -10,6 +10,12 @@
 DEV uint32_t thread_index(void) {
   return threadIdx.x;
 }
+/* The same, and not kept from an earlier reading. */
+DEV uint32_t thread_index_anew(void) {
+  uint32_t r;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(r));
+  return r;
+}
 DEV uint32_t thread_count(void) {
   return blockDim.x;
 }
@@ -56,15 +62,16 @@ DEV struct smem smem_base(void) {
 
 #else
 
-#define thread_index() (loom_self->thread)
-#define thread_count() (loom_self->threads)
-#define cta_index()    (loom_self->cta)
-#define cta_count()    (loom_self->ctas)
-#define lane_index()   (loom_self->thread % 32u)
-#define cluster_rank() (loom_self->cluster_rank)
-#define cluster_size() (loom_self->cluster_size)
-#define globaltimer()  loom_globaltimer()
-#define smem_base()    (loom_self->smem)
+#define thread_index()      (loom_self->thread)
+#define thread_index_anew() (loom_self->thread)
+#define thread_count()      (loom_self->threads)
+#define cta_index()         (loom_self->cta)
+#define cta_count()         (loom_self->ctas)
+#define lane_index()        (loom_self->thread % 32u)
+#define cluster_rank()      (loom_self->cluster_rank)
+#define cluster_size()      (loom_self->cluster_size)
+#define globaltimer()       loom_globaltimer()
+#define smem_base()         (loom_self->smem)
 
 #endif
 

@@ -39,13 +39,13 @@ DEV void mbarrier_pace(struct smem bar, uint32_t parity) {
 /* Polls between two looks at the clock and at the error word. */
 #define PTX_WAIT_POLLS 64
 
-#define PTX_WAIT_GE(name, order, scope)                                                            \
-  DEV uint32_t name##_u32_ge_##scope(struct gmem p, uint32_t value, struct wait_limit limit,       \
-                                     uint32_t code) {                                              \
+#define PTX_WAIT_GE(name, order, scope, bits)                                                      \
+  DEV uint32_t name##_u##bits##_ge_##scope(struct gmem p, uint##bits##_t value,                    \
+                                           struct wait_limit limit, uint32_t code) {               \
     uint64_t start = 0;                                                                            \
     for (;;) {                                                                                     \
       for (int i = 0; i < PTX_WAIT_POLLS; i++)                                                     \
-        if ((int32_t)(ld_u32(order, scope, p) - value) >= 0) return 1;                             \
+        if ((int##bits##_t)(ld_u##bits(order, scope, p) - value) >= 0) return 1;                   \
       const uint64_t now = globaltimer();                                                          \
       if (start == 0) start = now;                                                                 \
       if (ld_u32(relaxed, sys, limit.error) != 0) return 0;                                        \
@@ -56,14 +56,16 @@ DEV void mbarrier_pace(struct smem bar, uint32_t parity) {
     }                                                                                              \
   }
 
-PTX_WAIT_GE(wait, acquire, gpu)
-PTX_WAIT_GE(wait, acquire, sys)
-PTX_WAIT_GE(pace, relaxed, gpu)
+PTX_WAIT_GE(wait, acquire, gpu, 32)
+PTX_WAIT_GE(wait, acquire, sys, 32)
+PTX_WAIT_GE(wait, acquire, sys, 64)
+PTX_WAIT_GE(pace, relaxed, gpu, 32)
 
-/* Until *p has reached value (differences modulo 2^32), acquiring at `scope` (gpu or sys). Answers
- * 1; or 0 if that took too long, when `code` (not 0) is in the error word unless another came
- * first. */
+/* Until *p has reached value (differences modulo 2^32 or 2^64), acquiring at `scope` (gpu or sys;
+ * words of 64 bits: sys). Answers 1; or 0 if that took too long, when `code` (not 0) is in the
+ * error word unless another came first. */
 #define wait_u32_ge(scope, p, value, limit, code) wait_u32_ge_##scope(p, value, limit, code)
+#define wait_u64_ge(scope, p, value, limit, code) wait_u64_ge_##scope(p, value, limit, code)
 /* The same, but it orders nothing: for threads that keep pace and do not need each other's data. */
 #define pace_u32_ge(scope, p, value, limit, code) pace_u32_ge_##scope(p, value, limit, code)
 
@@ -77,11 +79,14 @@ PTX_WAIT_GE(pace, relaxed, gpu)
   loom_mbarrier_wait(LOOM_SITE(wait, "mbarrier.try_wait.acquire.cluster (wait)", ""), bar, parity, \
                      LOOM_SCOPE_cluster)
 #define wait_u32_ge(scope, p, value, limit, code)                                                  \
-  loom_wait_u32_ge(LOOM_SITE(wait, "ld.acquire." #scope " (wait)", ""), p, value,                  \
-                   LOOM_SCOPE_##scope, (limit).error, (limit).timeout_ns, code)
+  loom_wait_ge(LOOM_SITE(wait, "ld.acquire." #scope " (wait)", ""), p, value, 4,                   \
+               LOOM_SCOPE_##scope, (limit).error, (limit).timeout_ns, code)
+#define wait_u64_ge(scope, p, value, limit, code)                                                  \
+  loom_wait_ge(LOOM_SITE(wait, "ld.acquire." #scope ".u64 (wait)", ""), p, value, 8,               \
+               LOOM_SCOPE_##scope, (limit).error, (limit).timeout_ns, code)
 #define pace_u32_ge(scope, p, value, limit, code)                                                  \
-  loom_wait_u32_ge(LOOM_SITE(plain, "ld.relaxed." #scope " (pace)", ""), p, value,                 \
-                   LOOM_SCOPE_##scope, (limit).error, (limit).timeout_ns, code)
+  loom_wait_ge(LOOM_SITE(plain, "ld.relaxed." #scope " (pace)", ""), p, value, 4,                  \
+               LOOM_SCOPE_##scope, (limit).error, (limit).timeout_ns, code)
 
 #endif
 #endif

@@ -1,0 +1,7 @@
+/* Combine, with few readers, for loom. */
+#define EP_COMBINE_READERS 64
+#include "device/ep/sm90_ep_combine.h"
+
+WEFT_KERNEL(sm90_ep_toy_combine, EP_COMBINE_THREADS, struct ep_combine_args, args) {
+  ep_combine(&args);
+}
