@@ -209,14 +209,7 @@ static weft_status step_that_keeps(weft_ce_plan *plan, const weft_ce_args *args,
   return weft__ce_backward_run(&s->step, &launch, stream);
 }
 
-/* Whether tensor copies can read X and W. */
-static bool are_aligned(const weft_ce_plan *plan, const weft_ce_args *a) {
-  const int64_t h = plan->config.hidden;
-  return address(a->x) % 16 == 0 && weft__stride(a->x_stride, h) % 8 == 0 &&
-         address(a->w) % 16 == 0 && weft__stride(a->w_stride, h) % 8 == 0;
-}
-
-/* Without room for exponentials, or where they are too coarse or X and W have no alignment, the
+/* Without room for exponentials, or where they are too coarse, the
  * logits are computed twice: a forward, whose statistics stay in the workspace, and a backward. A
  * step that wants no gradient is a forward. An entropy gradient needs the logarithm of p, of which
  * f16 holds 2^-12 alone. */
@@ -224,7 +217,7 @@ weft_status weft__sm90_step(weft_ce_plan *plan, const weft_ce_args *args, cuda_s
   const weft__sm90_ce *s = (const weft__sm90_ce *)plan->state;
   weft_ce_args forward = *args;
   if (!wants_gradient(&plan->config)) return weft__sm90_forward(plan, args, stream);
-  if (s->layout.step_bytes > 0 && args->g_entropy == NULL && are_aligned(plan, args))
+  if (s->layout.step_bytes > 0 && args->g_entropy == NULL)
     return step_that_keeps(plan, args, stream);
   forward.stats = (float *)(uintptr_t)s->stats;
   WEFT__TRY(weft__sm90_forward(plan, &forward, stream));
