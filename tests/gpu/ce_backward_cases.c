@@ -90,6 +90,7 @@ const struct ce_backward_case ce_backward_toy_cases[] = {
     {70, 72, 400, 1, CE_IGNORE | CE_W_NAN, 1, 0, 1, 1},
     /* Steps of dW by hand and by copies after each other, in tiles that follow each other. */
     {580, 264, 400, 1, CE_IGNORE | CE_UNCLEAN | CE_NO_DX, 1, 0, 1, 3},
+    {580, 264, 400, 1, CE_STEP | CE_IGNORE | CE_UNCLEAN | CE_NO_DX, 1, 0, 1, 3},
 };
 const size_t ce_backward_toy_case_count =
     sizeof ce_backward_toy_cases / sizeof *ce_backward_toy_cases;
