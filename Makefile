@@ -5,8 +5,8 @@
 #   make            library and program, in $(BUILD)
 #   make run        the main job: train a small language model at 4 ranks, verify, plot
 #   make test       everything that CI runs        make test-full   the long products as well
-#   make test-gpu   on a machine with an NVIDIA GPU and nvcc: the GEMM and every wrapper on the GPU
-#                   and in loom, to the bit; logs in out/
+#   make test-gpu   on a machine with an NVIDIA GPU and nvcc: every test of the GPU's code there, and of what it and
+#                   loom must answer alike, to the bit
 #   make check      device code in loom, without a GPU: 3 seeds of everything (part of make test)
 #   make check-full the long form, resumable: 200 seeds
 #   make bench      time and memory against bare matrix products
@@ -36,14 +36,16 @@ run:
 
 test:
 	@scripts/need.sh build test
+	@scripts/need.sh mpi || echo "make $@: no MPI: its transport is neither built nor tested" >&2
 	@BUILD=$(BUILD) scripts/test.sh
 
 test-full:
 	@scripts/need.sh build test
+	@scripts/need.sh mpi || echo "make $@: no MPI: its transport is neither built nor tested" >&2
 	@BUILD=$(BUILD) WEFT_TEST_FULL=1 scripts/test.sh
 
 test-gpu:
-	@NO_BENCH=1 BUILD=$(BUILD)-gpu bench/device_gemm.sh
+	@scripts/test_gpu.sh $(BUILD)-gpu || [ $$? = 77 ]
 
 check: all
 	@scripts/check.sh quick $(BUILD)

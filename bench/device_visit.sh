@@ -4,7 +4,8 @@
 #   device_visit.sh STEP[=SECONDS] ...
 #     test_NAME              a program of tests/gpu, such as test_ce_forward
 #     NAME_bench             a benchmark of tests/gpu, such as ce_bench; its JSON is kept
-#     info, program          the program weft: what it finds; ce on the GPU with --verify at many shapes (needs jansson)
+#     info, program_ce, program_ep   the program weft: what it finds; ce and ep on the GPU with --verify at many shapes
+#                            (needs jansson)
 #     peers                  bench/peers.py with PEERS_FLAGS, beside the library
 # Logs go to $OUT/visit.log (out/visit.log), results to $OUT/results.tar; the last lines are a table of steps and seconds.
 # FLAGS_<step> holds a step's further flags, as in FLAGS_ce_backward_bench=--quick. JANSSON_ROOT: where jansson is.
@@ -48,7 +49,7 @@ step() {
 targets='' program=OFF
 for entry in "$@"; do
   case ${entry%%=*} in
-  info | program) program=ON targets="$targets weft_cli" ;;
+  info | program_ce | program_ep) program=ON targets="$targets weft_cli" ;;
   peers) targets="$targets weft" ;;
   test_* | *_bench) targets="$targets ${entry%%=*}" ;;
   *)
@@ -89,7 +90,9 @@ for entry in "$@"; do
   # shellcheck disable=SC2086 # flags, to be split
   case $name in
   info) step info "$seconds" "$build/cli/weft" info ;;
-  program) step program "$seconds" sh bench/device_program.sh "$build/cli/weft" "$build/results" $flags ;;
+  program_*)
+    step "$name" "$seconds" sh bench/device_program.sh "${name#program_}" "$build/cli/weft" "$build/results" $flags
+    ;;
   peers)
     step peers "$seconds" python3 bench/peers.py --weft "$build/libweft.so" --json "$build/results/peers.json" \
       ${PEERS_FLAGS:-}

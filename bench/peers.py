@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times weft's loss head and every other that is installed, on one GPU, in one process, against cuBLAS's bare products.
 
-    bench/peers.py [--weft build/src/libweft.so] [--peers torch,quack,...] [--rounds N] [--profile NAME,...]
+    bench/peers.py [--weft build/libweft.so] [--peers torch,quack,...] [--rounds N] [--profile NAME,...]
                    [--no-check] [--json FILE] [MxHxV ...]
 
 X ~ N(0,1), W ~ N(0,1)/sqrt(H), bf16; upstream gradients 0.25 to 1.25 a token, or 1/M where a package offers the mean alone.
@@ -17,9 +17,10 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 SHAPES = ("4096x4096x131072", "8192x2048x151936", "8192x7168x129280", "16384x4096x131072")
-BLOCK_MS, MOST_LAUNCHES, LEAST_LAUNCHES = 120.0, 24, 2
+MOST_LAUNCHES, LEAST_LAUNCHES = 24, 2  # of a block
 MIB = 2**20
 SKIPPED = 77
 PHASES = ("forward", "backward", "both")
@@ -49,6 +50,9 @@ def parse(arguments):
     parser.add_argument("--weft", metavar="FILE", help="weft's shared library; without it the others alone are timed")
     parser.add_argument("--peers", type=parse_names, default=list(PEER_NAMES), metavar="NAME,...")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--block-ms", type=float, default=120.0, metavar="MS")
+    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="S",
+                        help="begin nothing more after so long; what was measured by then is kept")
     parser.add_argument("--profile", default="", metavar="NAME,...", help="heads whose kernels are timed one by one")
     parser.add_argument("--no-check", action="store_true", help="do not compare the gradients with f32 ones")
     parser.add_argument("--json", metavar="FILE")
@@ -56,6 +60,8 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error(f"--rounds {options.rounds}: at least 1")
+    if not options.block_ms > 0:
+        parser.error(f"--block-ms {options.block_ms}: more than 0")
     options.shapes = options.shapes or [parse_shape(shape) for shape in SHAPES]
     return options
 
@@ -127,17 +133,17 @@ def block(run, launches):
     return start.elapsed_time(end) / launches
 
 
-def launches_for(run):
+def launches_for(run, block_ms):
     """Warms up (the first call may compile), and tells how many launches fill a block."""
     run()
     torch.cuda.synchronize()
-    return max(LEAST_LAUNCHES, min(MOST_LAUNCHES, round(BLOCK_MS / max(block(run, 1), 1e-3))))
+    return max(LEAST_LAUNCHES, min(MOST_LAUNCHES, round(block_ms / max(block(run, 1), 1e-3))))
 
 
-def abab(rounds, runs):
-    """Blocks of each of `runs` in turn, `rounds` times; the ms of each, by round."""
-    counts = [launches_for(run) for run in runs]
-    return list(zip(*([block(run, count) for run, count in zip(runs, counts)] for _ in range(rounds))))
+def abab(options, runs):
+    """Blocks of each of `runs` in turn, round by round; the ms of each, by round."""
+    counts = [launches_for(run, options.block_ms) for run in runs]
+    return list(zip(*([block(run, count) for run, count in zip(runs, counts)] for _ in range(options.rounds))))
 
 
 def peak_mib(run, outputs, extra):
@@ -205,7 +211,7 @@ class Oracle:
 
     def errors(self, head, result):
         loss, dx, dw = (t.detach().float() for t in result)
-        loss = loss[:len(self.nll)]
+        loss = loss.reshape(-1)[:len(self.nll)]  # one for all, or one a token and rows of padding
         expected = self.nll if loss.numel() == self.nll.numel() else self.nll.mean()
         off = lambda a, b: (torch.linalg.vector_norm(a - b) / torch.linalg.vector_norm(b)).item()
         with torch.no_grad():
@@ -227,9 +233,9 @@ def profile(run, calls=3):
     return sorted(rows, key=lambda row: -row[1])
 
 
-def time_phase(run, yardstick, first, rounds):
+def time_phase(run, yardstick, first, options):
     runs = [yardstick] + ([first] if first else []) + [run]
-    columns = abab(rounds, runs)
+    columns = abab(options, runs)
     bare, own = columns[0], columns[-1]
     row = {"ms": median(own), "yardstick_ms": median(bare), "ratio": median([a / b for a, b in zip(own, bare)])}
     if first:
@@ -244,10 +250,12 @@ def measure(shape, options, makers):
     rows = []
     for name in ("logits", "dx_product", "dw_product", "three"):
         rows.append({"name": "cublas " + name.replace("_", " "), "version": f"torch {torch.__version__}",
-                     "ms": median(abab(options.rounds, [getattr(yardstick, name)])[0])})
+                     "ms": median(abab(options, [getattr(yardstick, name)])[0])})
     show(rows)
     own, kept = {}, []
     for head, reason in loss_heads.heads(p, options.peers, makers):
+        if time.monotonic() > options.end:
+            break
         if reason is not None:
             rows.append({"name": head, "failed": reason})
             show(rows[-1:])
@@ -261,7 +269,7 @@ def measure(shape, options, makers):
                 run, bare = getattr(head, phase), yardstick.logits if phase == "forward" else yardstick.three
                 if run is None:
                     continue
-                row[phase] = time_phase(run, bare, own.get(phase), options.rounds)
+                row[phase] = time_phase(run, bare, own.get(phase), options)
                 p.clear()
                 head.release()
                 row[phase]["mib"] = peak_mib(run, head.outputs if phase != "forward" else 0, head.extra)
@@ -344,7 +352,7 @@ def driver():
 def report(every, options):
     return {"bench": "peers", "device": torch.cuda.get_device_name(), "driver": driver(),
             "cuda": torch.version.cuda, "commit": commit(), "date": datetime.date.today().isoformat(),
-            "method": {"rounds": options.rounds, "block_ms": BLOCK_MS, "order": "yardstick, weft, head",
+            "method": {"rounds": options.rounds, "block_ms": options.block_ms, "order": "yardstick, weft, head",
                        "statistic": "median over rounds", "yardstick": "torch.mm"},
             "shapes": every}
 
@@ -369,7 +377,11 @@ def main():
         import weft_library
         makers.append(("weft", weft_library.maker(options.weft)))
     every = {}
+    options.end = time.monotonic() + options.seconds
     for shape in options.shapes:
+        if time.monotonic() > options.end:
+            print(f"# {options.seconds:g} s are over: the other shapes were not measured")
+            break
         heading(shape)
         every["x".join(map(str, shape))] = measure(shape, options, makers)
         gc.collect()

@@ -29,7 +29,7 @@ static int make_table(option *table, ce_options *o, int *dtype) {
       {"--vocab", OPTION_INT, &o->vocab, .least = 1, .most = INT64_MAX, .argument = "V",
        .help = "vocabulary of the whole team (32768; on a GPU 131072)"},
       {"--ranks", OPTION_INT, &o->ranks, .least = 1, .most = WEFT_RANKS_MAX, .argument = "N",
-       .help = "ranks that share the vocabulary (1)"},
+       .help = "ranks that share the vocabulary (1; mpi: those of the job)"},
       {"--hosts", OPTION_INT, &o->hosts, .least = 1, .most = WEFT_RANKS_MAX, .argument = "N",
        .help = "hosts that the ranks stand for, in equal blocks (1)"},
       {"--dtype", OPTION_CHOICE, dtype, .choices = DTYPE_NAMES, .argument = "f32|bf16|f16",
@@ -102,10 +102,13 @@ bool ce_options_parse(ce_options *o, int count, char **arguments, error *error) 
   const int options = make_table(table, o, &dtype);
   if (!options_parse(table, options, count, arguments, error)) return false;
   if (dtype != NOT_GIVEN) o->dtype = DTYPES[dtype];
+  for (int i = 0; i < options; i++)
+    if (table[i].value == &o->ranks && !table[i].given && o->transport == TRANSPORT_MPI && !o->plan)
+      o->ranks = 0;
   if (o->ranks % o->hosts != 0)
     return error_set(error, "--hosts is %lld; expected a divisor of --ranks, which is %lld",
                      (long long)o->hosts, (long long)o->ranks);
-  if (!o->plan && o->ranks > WEFT_INPROC_RANKS_MAX)
+  if (!o->plan && o->transport == TRANSPORT_INPROC && o->ranks > WEFT_INPROC_RANKS_MAX)
     return error_set(error, "--ranks is %lld; expected at most %d, the ranks of one process",
                      (long long)o->ranks, WEFT_INPROC_RANKS_MAX);
   if (o->softcap != 0 && o->softcap < FLT_MIN)

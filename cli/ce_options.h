@@ -14,8 +14,8 @@ typedef enum ce_arch { ARCH_CPU, ARCH_SM90, ARCH_SM100 } ce_arch;
 
 typedef struct ce_options {
   int64_t tokens, hidden, vocab; /* −1: not given */
-  int64_t ranks, hosts;
-  weft_dtype dtype; /* DEFAULT: not given */
+  int64_t ranks, hosts;          /* ranks 0: as many as the launcher started */
+  weft_dtype dtype;              /* DEFAULT: not given */
   double temperature, softcap, ignore;
   int64_t ignore_index, workspace_mib, seed;
   int64_t warmup, iters; /* −1: not given */

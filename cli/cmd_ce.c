@@ -25,10 +25,9 @@ static int check_cpu(const ce_options *o, error *error) {
 
 /* What this version can't do, found before any data is made. */
 static int check_support(const ce_options *o, const weft_system_info *info, error *error) {
-  if (o->transport != TRANSPORT_INPROC) {
-    const char *reason = o->transport == TRANSPORT_MPI ? info->mpi_reason : info->nvshmem_reason;
-    error_set(error, "--transport %s: %s", TRANSPORT_NAMES[o->transport],
-              reason != NULL ? reason : "not in this version");
+  if (!transport_is_here(o->transport, info, error)) return EXIT_UNSUPPORTED;
+  if (o->backend == BACKEND_CUDA && o->transport == TRANSPORT_MPI) {
+    error_set(error, "--backend cuda: --transport mpi is for CPUs");
     return EXIT_UNSUPPORTED;
   }
   if (o->backend == BACKEND_CUDA) {
@@ -81,8 +80,9 @@ static int run_and_check(run *run, ce_phase phase, judge *judge, phase_result *r
   const ce_options *o = run->options;
   const problem *p = run->problem;
   timing timing = {0};
-  const int code = run_phase(run, phase, &timing, error);
-  if (code != EXIT_RIGHT) return code;
+  int code = run_phase(run, phase, &timing, error);
+  if (code == EXIT_RIGHT) code = run_collect(run, phase, error);
+  if (code != EXIT_RIGHT || team_first(run->team) != 0) return code; /* rank 0 judges */
   *result = (phase_result){.phase = phase,
                            .median_ms = timing.median_ms,
                            .least_ms = timing.least_ms,
@@ -140,17 +140,19 @@ static int write_outputs(const run *run, ce_phase last, error *error) {
   return safetensors_write(run->options->out, list, count, error) ? EXIT_RIGHT : EXIT_FAILED;
 }
 
-static int run_phases(const problem *p, const ce_options *o, report *report, error *error) {
+static int run_phases(const problem *p, const ce_options *o, const team *team, report *report,
+                      error *error) {
   run run;
   judge judge = {0};
-  int code = run_create(&run, p, o, error);
+  int code = run_create(&run, p, o, team, error);
   if (code != EXIT_RIGHT) return code;
   const ce_phase first = o->phase == PHASE_ALL ? PHASE_FORWARD : (ce_phase)o->phase;
   const ce_phase last = o->phase == PHASE_ALL ? PHASE_STEP : (ce_phase)o->phase;
   for (int phase = (int)first; phase <= (int)last && code == EXIT_RIGHT; phase++)
     code = run_and_check(&run, (ce_phase)phase, &judge, &report->results[report->results_count++],
                          error);
-  if (code == EXIT_RIGHT && o->out != NULL) code = write_outputs(&run, last, error);
+  if (code == EXIT_RIGHT && o->out != NULL && team_first(team) == 0)
+    code = write_outputs(&run, last, error);
   report->plan = run.plan;
   report->workspace_bytes = run.workspace_bytes;
   report->counted = p->counted;
@@ -160,7 +162,7 @@ static int run_phases(const problem *p, const ce_options *o, report *report, err
   return code;
 }
 
-static int run_ce(ce_options *o, error *error) {
+static int run_ce(ce_options *o, team *team, error *error) {
   if (o->plan) return plan_print(o, error);
   if (o->out != NULL && o->dx == WEFT_DX_NONE && o->ranks > 1 && o->phase != PHASE_FORWARD) {
     error_set(error,
@@ -179,8 +181,13 @@ static int run_ce(ce_options *o, error *error) {
   choose_backend(o, &info);
   int code = check_support(o, &info, error);
   if (code != EXIT_RIGHT) return code;
+  if (o->transport == TRANSPORT_MPI) {
+    code = team_join(team, o->ranks, o->hosts, error);
+    if (code != EXIT_RIGHT) return code;
+    o->ranks = team->ranks;
+  }
   problem problem;
-  code = problem_load(&problem, o, error);
+  code = team_verdict(team, problem_load(&problem, o, error));
   if (code != EXIT_RIGHT) return code;
   report report = {.options = o};
   if (o->backend == BACKEND_CUDA)
@@ -188,9 +195,9 @@ static int run_ce(ce_options *o, error *error) {
   else
     snprintf(report.device, sizeof report.device, "cpu, %lld cores, %s, %s", (long long)info.cores,
              info.isa != NULL ? info.isa : "?", info.blas != NULL ? info.blas : "no BLAS");
-  code = run_phases(&problem, o, &report, error);
+  code = run_phases(&problem, o, team, &report, error);
   problem_free(&problem);
-  if (code != EXIT_RIGHT) return code;
+  if (code != EXIT_RIGHT || team_first(team) != 0) return code;
   if (!report_print(&report)) {
     error_set(error, "cannot write to stdout");
     return EXIT_FAILED;
@@ -213,6 +220,11 @@ int cmd_ce(int count, char **arguments) {
     ce_options_help();
     return end_output("ce");
   }
-  const int code = run_ce(&options, &error);
-  return code == EXIT_RIGHT ? code : complain(code, "ce: %s", error.text);
+  team team = {0};
+  error.text[0] = '\0';
+  const int own = run_ce(&options, &team, &error);
+  if (own != EXIT_RIGHT && *error.text != '\0') complain(own, "ce: %s", error.text);
+  const int code = team_verdict(&team, own);
+  team_leave(&team);
+  return code;
 }

@@ -241,6 +241,7 @@ int cmd_check(int count, char **arguments) {
   loom_meeting_register();
   loom_ep_register();
   loom_gemm_register();
+  loom_ce_register();
   if (c.list) {
     loom_report_list(stdout, c.format, c.lenient);
     return EXIT_RIGHT;

@@ -6,10 +6,9 @@
 #include "ep_report.h"
 
 static int check_support(const ep_options *o, const weft_system_info *info, error *error) {
-  if (o->transport != TRANSPORT_INPROC) {
-    const char *reason = o->transport == TRANSPORT_MPI ? info->mpi_reason : info->nvshmem_reason;
-    error_set(error, "--transport %s: %s", TRANSPORT_NAMES[o->transport],
-              reason != NULL ? reason : "not in this version");
+  if (!transport_is_here(o->transport, info, error)) return EXIT_UNSUPPORTED;
+  if (o->backend == BACKEND_CUDA && o->transport != TRANSPORT_INPROC) {
+    error_set(error, "--transport %s: this version runs it on CPUs", TRANSPORT_NAMES[o->transport]);
     return EXIT_UNSUPPORTED;
   }
   if (o->backend == BACKEND_CUDA && !info->cuda_available) {
@@ -20,7 +19,7 @@ static int check_support(const ep_options *o, const weft_system_info *info, erro
   return EXIT_RIGHT;
 }
 
-static int run_ep(ep_options *o, error *error) {
+static int run_ep(ep_options *o, team *team, error *error) {
   weft_system_info info = WEFT_SYSTEM_INFO_INIT;
   ep_data data;
   ep_run run;
@@ -29,17 +28,25 @@ static int run_ep(ep_options *o, error *error) {
     error_set(error, "%s", weft_last_error());
     return EXIT_FAILED;
   }
-  if (o->backend == BACKEND_AUTO) o->backend = info.cuda_available ? BACKEND_CUDA : BACKEND_CPU;
+  if (o->backend == BACKEND_AUTO)
+    o->backend =
+        info.cuda_available && o->transport == TRANSPORT_INPROC ? BACKEND_CUDA : BACKEND_CPU;
   if (o->iters == 0) o->iters = o->backend == BACKEND_CUDA ? 1000 : 3;
   int code = check_support(o, &info, error);
   if (code != EXIT_RIGHT) return code;
+  if (o->transport == TRANSPORT_MPI) {
+    code = team_join(team, o->ranks, o->hosts, error);
+    if (code != EXIT_RIGHT) return code;
+    o->ranks = team->ranks;
+    if (!ep_options_check_ranks(o, error)) return EXIT_USAGE;
+  }
   if (!ep_data_make(&data, o, error)) return EXIT_FAILED;
   snprintf(device, sizeof device, "cpu, %lld cores, %s", (long long)info.cores,
            info.isa != NULL ? info.isa : "?");
   if (o->backend == BACKEND_CUDA)
     snprintf(device, sizeof device, "%s", info.cuda_reason != NULL ? info.cuda_reason : "cuda");
-  code = ep_run_all(&run, &data, error);
-  if (code == EXIT_RIGHT && !ep_report_print(&run, device)) {
+  code = ep_run_all(&run, &data, team, error);
+  if (code == EXIT_RIGHT && team_first(team) == 0 && !ep_report_print(&run, device)) {
     error_set(error, "cannot write to stdout");
     code = EXIT_FAILED;
   }
@@ -65,6 +72,10 @@ int cmd_ep(int count, char **arguments) {
     ep_options_help();
     return end_output("ep");
   }
-  const int code = run_ep(&options, &error);
-  return code == EXIT_RIGHT ? code : complain(code, "ep: %s", error.text);
+  team team = {0};
+  const int own = run_ep(&options, &team, &error);
+  if (own != EXIT_RIGHT) complain(own, "ep: %s", error.text);
+  const int code = team_verdict(&team, own);
+  team_leave(&team);
+  return code;
 }

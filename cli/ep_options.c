@@ -22,7 +22,7 @@ static int make_table(option *table, ep_options *o) {
       {"--topk", OPTION_INT, &o->topk, .least = 1, .most = WEFT_EP_TOPK_MAX, .argument = "K",
        .help = "experts of a token (8)"},
       {"--ranks", OPTION_INT, &o->ranks, .least = 1, .most = WEFT_INPROC_RANKS_MAX, .argument = "N",
-       .help = "ranks (4)"},
+       .help = "ranks (4; mpi: those of the job)"},
       {"--hosts", OPTION_INT, &o->hosts, .least = 1, .most = WEFT_INPROC_RANKS_MAX, .argument = "N",
        .help = "hosts that the ranks stand for, in equal blocks (1)"},
       {"--dtype", OPTION_CHOICE, &o->dtype, .choices = EP_DTYPE_NAMES, .argument = "bf16|fp8",
@@ -75,6 +75,16 @@ static bool check_choice(const ep_options *o, error *error) {
                    (long long)o->topk, (long long)choice, STRATEGY_NAMES[o->strategy]);
 }
 
+bool ep_options_check_ranks(const ep_options *o, error *error) {
+  if (o->ranks % o->hosts != 0)
+    return error_set(error, "--hosts is %lld; expected a divisor of --ranks, which is %lld",
+                     (long long)o->hosts, (long long)o->ranks);
+  if (o->experts % o->ranks != 0)
+    return error_set(error, "--experts is %lld; expected a multiple of --ranks, which is %lld",
+                     (long long)o->experts, (long long)o->ranks);
+  return check_choice(o, error);
+}
+
 bool ep_options_parse(ep_options *o, int count, char **arguments, error *error) {
   *o = (ep_options){.tokens = 1024,
                     .hidden = 7168,
@@ -88,17 +98,14 @@ bool ep_options_parse(ep_options *o, int count, char **arguments, error *error) 
   option table[MOST_OPTIONS];
   const int options = make_table(table, o);
   if (!options_parse(table, options, count, arguments, error)) return false;
-  if (o->ranks % o->hosts != 0)
-    return error_set(error, "--hosts is %lld; expected a divisor of --ranks, which is %lld",
-                     (long long)o->hosts, (long long)o->ranks);
+  for (int i = 0; i < options; i++)
+    if (table[i].value == &o->ranks && !table[i].given && o->transport == TRANSPORT_MPI)
+      o->ranks = 0;
   if (o->hidden % 8 != 0)
     return error_set(error, "--hidden is %lld; expected a multiple of 8", (long long)o->hidden);
-  if (o->experts % o->ranks != 0)
-    return error_set(error, "--experts is %lld; expected a multiple of --ranks, which is %lld",
-                     (long long)o->experts, (long long)o->ranks);
   if (o->fence == FENCE_OFF && !o->unsafe)
     return error_set(error, "--fence off may give wrong results; expected --unsafe beside it");
-  return check_choice(o, error);
+  return o->ranks == 0 || ep_options_check_ranks(o, error);
 }
 
 void ep_options_help(void) {

@@ -29,6 +29,9 @@ extern const char *const STRATEGY_NAMES[]; /* of ep_strategy */
 extern const char *const FENCE_NAMES[];    /* of ep_fence */
 
 bool ep_options_parse(ep_options *options, int count, char **arguments, error *error);
+/* What depends on the number of ranks, which may be known only when a job has been joined (0 until
+ * then). */
+bool ep_options_check_ranks(const ep_options *options, error *error);
 void ep_options_help(void);
 
 #endif

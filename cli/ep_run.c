@@ -166,7 +166,7 @@ static bool time_rounds(const ep_run *run, int64_t r, int phase) {
     rank->us[round] = (microseconds() - began) / (double)o->iters;
     if (on_gpu(run) && !moved(rank, ep_device_fetch(run, r, phase))) return false;
     rank->bits[round] = hash_phase(run, rank, phase);
-    if (r == 0) progress_add(1);
+    if (r == team_first(run->team)) progress_add(1);
   }
   return true;
 }
@@ -199,6 +199,47 @@ static void judge(ep_run *run, int phase) {
   result->gbps = tokens * (2 + (double)o->topk * element) / (result->us_p50 * 1e3);
 }
 
+/* Where ranks are processes, each gets what the others measured: times, hashes, verdicts. */
+static bool share(ep_run *run, ep_rank *rank, int phase) {
+  const ep_options *o = run->data->options;
+  const size_t times = (size_t)o->repeat * sizeof *rank->us, bits = (size_t)o->repeat * 8;
+  const size_t bytes = times + bits + sizeof rank->wrong[0];
+  if (run->team->world == NULL) return true;
+  char *own = malloc(bytes), *all = malloc(bytes * (size_t)o->ranks);
+  bool good = own != NULL && all != NULL;
+  if (good) {
+    memcpy(own, rank->us, times);
+    memcpy(own + times, rank->bits, bits);
+    memcpy(own + times + bits, &rank->wrong[phase], sizeof rank->wrong[0]);
+    good = succeeded(rank, weft_comm_allgather(rank->comm, own, all, bytes));
+  }
+  for (int64_t r = 0; r < o->ranks && good; r++) {
+    const char *from = all + (size_t)r * bytes;
+    memcpy(run->ranks[r].us, from, times);
+    memcpy(run->ranks[r].bits, from + times, bits);
+    memcpy(&run->ranks[r].wrong[phase], from + times + bits, sizeof rank->wrong[0]);
+  }
+  free(own);
+  free(all);
+  return good;
+}
+
+static bool share_statistics(ep_run *run, ep_rank *rank) {
+  const ep_options *o = run->data->options;
+  const size_t rows = (size_t)run->plan.experts_local * 8, waits = (size_t)o->ranks * 8;
+  if (run->team->world == NULL) return true;
+  char *all = malloc((rows + waits) * (size_t)o->ranks);
+  bool good =
+      all != NULL && succeeded(rank, weft_comm_allgather(rank->comm, rank->expert_rows, all, rows));
+  for (int64_t r = 0; r < o->ranks && good; r++)
+    memcpy(run->ranks[r].expert_rows, all + (size_t)r * rows, rows);
+  good = good && succeeded(rank, weft_comm_allgather(rank->comm, rank->wait_ms, all, waits));
+  for (int64_t r = 0; r < o->ranks && good; r++)
+    memcpy(run->ranks[r].wait_ms, all + (size_t)r * waits, waits);
+  free(all);
+  return good;
+}
+
 static bool both_phases(ep_run *run, int64_t r) {
   const ep_options *o = run->data->options;
   ep_rank *rank = &run->ranks[r];
@@ -211,14 +252,15 @@ static bool both_phases(ep_run *run, int64_t r) {
     if (o->verify)
       rank->wrong[phase] = phase == EP_DISPATCH ? ep_wrong_rows(run->data, r, &rows)
                                                 : ep_wrong_out(run->data, r, rank->out);
+    if (!share(run, rank, phase)) return false;
     if (!succeeded(rank, weft_comm_barrier(rank->comm))) return false;
-    if (r == 0) judge(run, phase);
+    if (r == team_first(run->team)) judge(run, phase);
     if (!succeeded(rank, weft_comm_barrier(rank->comm))) return false;
   }
   weft_ep_stats stats = WEFT_EP_STATS_INIT;
   stats.expert_rows = rank->expert_rows;
   stats.wait_ms = rank->wait_ms;
-  return succeeded(rank, weft_ep_stats_get(rank->plan, &stats, 0));
+  return succeeded(rank, weft_ep_stats_get(rank->plan, &stats, 0)) && share_statistics(run, rank);
 }
 
 static weft_ep_config config_of(const ep_options *o) {
@@ -270,13 +312,14 @@ static int find_failure(const ep_run *run, error *error) {
 static int run_threads(ep_run *run, error *error) {
   const ep_options *o = run->data->options;
   job *jobs = calloc((size_t)o->ranks, sizeof *jobs);
-  int64_t started = 0;
+  const int64_t first = team_first(run->team), end = team_end(run->team, o->ranks);
+  int64_t started = first;
   int code = EXIT_RIGHT;
   if (jobs == NULL) {
     error_set(error, "no memory for %lld threads", (long long)o->ranks);
     return EXIT_FAILED;
   }
-  for (; started < o->ranks && code == EXIT_RIGHT; started++) {
+  for (; started < end && code == EXIT_RIGHT; started++) {
     jobs[started] = (job){.run = run, .rank = started};
     if (pthread_create(&jobs[started].thread, NULL, rank_main, &jobs[started]) == 0) continue;
     error_set(error, "cannot start a thread for rank %lld", (long long)started);
@@ -284,7 +327,7 @@ static int run_threads(ep_run *run, error *error) {
     code = EXIT_FAILED;
     break;
   }
-  for (int64_t r = 0; r < started; r++)
+  for (int64_t r = first; r < started; r++)
     pthread_join(jobs[r].thread, NULL);
   free(jobs);
   return code != EXIT_RIGHT ? code : find_failure(run, error);
@@ -297,6 +340,7 @@ static int make_team(ep_run *run, error *error) {
   weft_world_config world = WEFT_WORLD_CONFIG_INIT;
   machine.ranks = world.ranks = o->ranks;
   machine.hosts = world.hosts = o->hosts;
+  machine.peer_memory = run->team->world == NULL;
   world.device = on_gpu(run) ? WEFT_DEVICE_CUDA : WEFT_DEVICE_CPU;
   if (on_gpu(run)) machine.arch = "sm90";
   run->plan = (weft_ep_plan_info)WEFT_EP_PLAN_INFO_INIT;
@@ -308,7 +352,10 @@ static int make_team(ep_run *run, error *error) {
     goto cleanup;
   }
   weft_status status = weft_ep_plan_query(&config, &machine, &run->plan);
-  if (status == WEFT_OK) status = weft_comm_create_inproc(&world, comms);
+  if (run->team->world != NULL)
+    comms[run->team->rank] = run->team->world;
+  else if (status == WEFT_OK)
+    status = weft_comm_create_inproc(&world, comms);
   if (status != WEFT_OK) {
     error_set(error, "%s", weft_last_error());
     code = run_exit_code(status);
@@ -328,9 +375,9 @@ cleanup:
   return code;
 }
 
-int ep_run_all(ep_run *run, const ep_data *data, error *error) {
+int ep_run_all(ep_run *run, const ep_data *data, const team *team, error *error) {
   const ep_options *o = data->options;
-  *run = (ep_run){.data = data};
+  *run = (ep_run){.data = data, .team = team};
   int code = make_team(run, error);
   if (code != EXIT_RIGHT) return code;
   progress_begin("ep", EP_PHASES * o->repeat);
@@ -352,7 +399,7 @@ void ep_run_free(ep_run *run) {
   }
   for (int64_t r = 0; run->ranks != NULL && r < run->data->options->ranks; r++) {
     ep_rank *rank = &run->ranks[r];
-    weft_comm_destroy(rank->comm);
+    if (run->team->world == NULL) weft_comm_destroy(rank->comm);
     free(rank->recv_x);
     free(rank->scales);
     free(rank->counts);

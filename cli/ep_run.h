@@ -1,9 +1,10 @@
-/* The team of `weft ep`: ranks as threads, on CPUs or each with a share of a GPU, their plans and
- * arrays, and the timed rounds. */
+/* The team of `weft ep`: ranks as threads, on CPUs or each with a share of a GPU, or as processes;
+ * their plans and arrays, and the timed rounds. */
 #ifndef CLI_EP_RUN_H
 #define CLI_EP_RUN_H
 
 #include "ep_data.h"
+#include "team.h"
 
 enum { EP_DISPATCH, EP_COMBINE, EP_PHASES };
 
@@ -41,6 +42,7 @@ typedef struct ep_result {
 
 typedef struct ep_run {
   const ep_data *data;
+  const team *team; /* which of the ranks live here */
   ep_rank *ranks;
   weft_ep_plan_info plan;
   ep_result results[EP_PHASES];
@@ -48,7 +50,7 @@ typedef struct ep_run {
 
 /* Makes the team, runs both phases, and judges them. Returns an exit code; the run is the caller's
  * to free in any case. */
-int ep_run_all(ep_run *run, const ep_data *data, error *error);
+int ep_run_all(ep_run *run, const ep_data *data, const team *team, error *error);
 void ep_run_free(ep_run *run);
 
 #endif

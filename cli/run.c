@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -57,17 +58,18 @@ static bool secondary(weft_status status) {
 /* Runs body on every rank's thread, then returns the exit code of the failure that came first in
  * cause: a rank's own before what others saw of it. */
 static int on_all_ranks(run *run, ce_phase phase, double *ms, void (*body)(job *), error *error) {
-  const int64_t count = run->ranks_count;
+  const int64_t count = run->ranks_count, first_here = team_first(run->team);
+  const int64_t end = team_end(run->team, count);
   pthread_t *threads = calloc((size_t)count, sizeof *threads);
   job *jobs = calloc((size_t)count, sizeof *jobs);
-  int64_t started = 0;
+  int64_t started = first_here;
   int code = EXIT_RIGHT;
   if (threads == NULL || jobs == NULL) {
     error_set(error, "no memory for %lld threads", (long long)count);
     code = EXIT_FAILED;
     goto cleanup;
   }
-  for (; started < count; started++) {
+  for (; started < end; started++) {
     jobs[started] = (job){run, started, phase, ms, body};
     if (pthread_create(&threads[started], NULL, start, &jobs[started]) != 0) {
       error_set(error, "cannot start a thread for rank %lld", (long long)started);
@@ -76,7 +78,7 @@ static int on_all_ranks(run *run, ce_phase phase, double *ms, void (*body)(job *
       break;
     }
   }
-  for (int64_t i = 0; i < started; i++)
+  for (int64_t i = first_here; i < started; i++)
     pthread_join(threads[i], NULL);
   const rank *first = NULL;
   for (int64_t i = 0; i < count; i++) {
@@ -147,7 +149,7 @@ static bool make_buffers(run *run) {
     run->dx_parts = calloc((size_t)run->ranks_count, sizeof *run->dx_parts);
     if (!run->dw || !run->dx_parts || (scatter && !run->dx_shared)) return false;
   }
-  for (int64_t i = 0; i < run->ranks_count; i++) {
+  for (int64_t i = team_first(run->team); i < team_end(run->team, run->ranks_count); i++) {
     rank *rank = &run->ranks[i];
     rank->nll = malloc(rows * sizeof(float));
     rank->lse = malloc(rows * sizeof(float));
@@ -223,8 +225,8 @@ static bool move_to_gpu(run *run, int64_t index, error *error) {
   return true;
 }
 
-int run_create(run *run, const problem *p, const ce_options *o, error *error) {
-  *run = (struct run){.problem = p, .options = o, .ranks_count = o->ranks};
+int run_create(run *run, const problem *p, const ce_options *o, const team *team, error *error) {
+  *run = (struct run){.problem = p, .options = o, .team = team, .ranks_count = o->ranks};
   weft_comm **comms = calloc((size_t)o->ranks, sizeof(weft_comm *));
   run->ranks = calloc((size_t)o->ranks, sizeof *run->ranks);
   int code = EXIT_FAILED;
@@ -236,7 +238,8 @@ int run_create(run *run, const problem *p, const ce_options *o, error *error) {
   world.ranks = o->ranks;
   world.hosts = o->hosts;
   world.device = o->backend == BACKEND_CUDA ? WEFT_DEVICE_CUDA : WEFT_DEVICE_CPU;
-  const weft_status status = weft_comm_create_inproc(&world, comms);
+  const weft_status status = team->world == NULL ? weft_comm_create_inproc(&world, comms) : WEFT_OK;
+  if (team->world != NULL) comms[team->rank] = team->world;
   if (status != WEFT_OK) {
     error_set(error, "%s", weft_last_error());
     code = run_exit_code(status);
@@ -247,14 +250,14 @@ int run_create(run *run, const problem *p, const ce_options *o, error *error) {
   for (int64_t i = 0; on_gpu(run) && i < o->ranks; i++)
     if (!move_to_gpu(run, i, error)) goto cleanup;
   code = on_all_ranks(run, PHASE_ALL, NULL, make_plan, error);
-  for (int64_t i = 0; i < o->ranks && code == EXIT_RIGHT; i++) {
+  for (int64_t i = team_first(team); i < team_end(team, o->ranks) && code == EXIT_RIGHT; i++) {
     weft_ce_plan_info info = WEFT_CE_PLAN_INFO_INIT;
     const weft_status got = weft_ce_plan_info_get(run->ranks[i].plan, &info);
     if (got != WEFT_OK) {
       error_set(error, "%s", weft_last_error());
       code = run_exit_code(got);
     }
-    if (i == 0) run->plan = info;
+    if (i == team_first(team)) run->plan = info;
     const int64_t bytes = info.local_bytes + info.symmetric_bytes;
     if (bytes > run->workspace_bytes) run->workspace_bytes = bytes;
   }
@@ -270,7 +273,7 @@ void run_destroy(run *run) {
   for (int64_t i = 0; run->ranks != NULL && i < run->ranks_count; i++) {
     rank *rank = &run->ranks[i];
     device_free(&rank->device);
-    weft_comm_destroy(rank->comm);
+    if (run->team->world == NULL) weft_comm_destroy(rank->comm);
     free(rank->nll);
     free(rank->lse);
     free(rank->entropy);
@@ -330,7 +333,7 @@ static void time_phase(job *job) {
     if (!succeeded(rank, calls[job->phase](rank->plan, &rank->args, NULL)) ||
         !succeeded(rank, meet(run, rank)))
       return;
-    if (job->rank != 0) continue;
+    if (job->rank != team_first(run->team)) continue;
     if (i >= warmup) job->ms[i - warmup] = milliseconds() - began;
     progress_add(1);
   }
@@ -378,6 +381,69 @@ int run_phase(run *run, ce_phase phase, timing *timing, error *error) {
   timing->least_ms = ms[0];
   free(ms);
   return code;
+}
+
+/* One array of every rank: its place in a rank is made where it is not there. */
+static bool collect_array(run *run, size_t bytes, size_t member, error *error) {
+  char *const first = (char *)run->ranks;
+  void **own = (void **)(first + (size_t)run->team->rank * sizeof(rank) + member);
+  if (*own == NULL) return true;
+  char *all = malloc(bytes * (size_t)run->ranks_count + 1);
+  bool good = all != NULL ? team_gather(run->team, *own, all, bytes, error)
+                          : error_set(error, "no memory for the outputs of all ranks");
+  for (int64_t i = 0; i < run->ranks_count && good; i++) {
+    void **place = (void **)(first + (size_t)i * sizeof(rank) + member);
+    if (*place == NULL && (*place = malloc(bytes + 1)) == NULL)
+      good = error_set(error, "no memory for the outputs of rank %lld", (long long)i);
+    else if (i != run->team->rank)
+      memcpy(*place, all + (size_t)i * bytes, bytes);
+  }
+  free(all);
+  return good;
+}
+
+/* Shards of dW have sizes that differ by a row. */
+static bool collect_dw(run *run, error *error) {
+  const problem *p = run->problem;
+  const size_t row = (size_t)(p->hidden * dtype_bytes(p->dtype));
+  const int64_t most = (p->vocab + run->ranks_count - 1) / run->ranks_count;
+  char *own = calloc((size_t)most + 1, row);
+  char *all = malloc((size_t)most * row * (size_t)run->ranks_count + 1);
+  int64_t start = 0, rows = 0;
+  bool good = own != NULL && all != NULL;
+  if (!good) error_set(error, "no memory for dW of all ranks");
+  vocab_range(p->vocab, run->ranks_count, run->team->rank, &start, &rows);
+  if (good) memcpy(own, (char *)run->dw + (size_t)start * row, (size_t)rows * row);
+  good = good && team_gather(run->team, own, all, (size_t)most * row, error);
+  for (int64_t i = 0; i < run->ranks_count && good; i++) {
+    vocab_range(p->vocab, run->ranks_count, i, &start, &rows);
+    memcpy((char *)run->dw + (size_t)start * row, all + (size_t)(i * most) * row,
+           (size_t)rows * row);
+  }
+  free(own);
+  free(all);
+  return good;
+}
+
+int run_collect(run *run, ce_phase phase, error *error) {
+  const problem *p = run->problem;
+  const size_t rows = (size_t)p->tokens, row = (size_t)(p->hidden * dtype_bytes(p->dtype));
+  if (run->team->world == NULL) return EXIT_RIGHT;
+  bool good = collect_array(run, rows * sizeof(float), offsetof(rank, nll), error) &&
+              collect_array(run, rows * sizeof(float), offsetof(rank, lse), error) &&
+              collect_array(run, rows * sizeof(float), offsetof(rank, entropy), error);
+  if (good && phase != PHASE_FORWARD) {
+    if (run->dx_shared == NULL) {
+      good = collect_array(run, rows * row, offsetof(rank, dx), error);
+      for (int64_t i = 0; i < run->ranks_count; i++)
+        run->dx_parts[i] = run->ranks[i].dx;
+    } else {
+      good = team_gather(run->team, run->ranks[run->team->rank].dx, run->dx_shared,
+                         (size_t)shard_rows(run) * row, error);
+    }
+    if (good && (run->options->verify || run->options->out != NULL)) good = collect_dw(run, error);
+  }
+  return good ? EXIT_RIGHT : EXIT_FAILED;
 }
 
 outputs run_outputs(const run *run, ce_phase phase) {

@@ -1,9 +1,11 @@
-/* A team of ranks as threads of this process, their plans and outputs, and the timed phases. */
+/* A team of ranks, threads of this process or one process each, their plans and outputs, and the
+ * timed phases. */
 #ifndef CLI_RUN_H
 #define CLI_RUN_H
 
 #include "check.h"
 #include "device.h"
+#include "team.h"
 
 typedef struct rank {
   weft_comm *comm;
@@ -20,6 +22,7 @@ typedef struct rank {
 typedef struct run {
   const problem *problem;
   const ce_options *options;
+  const team *team; /* which of the ranks live here */
   rank *ranks;
   int64_t ranks_count;
   void *dx_shared; /* reduce_scatter: [ranks·⌈M / ranks⌉, H], to which every rank adds its rows */
@@ -34,12 +37,16 @@ typedef struct timing {
 } timing;
 
 /* Makes the world, the plans and the outputs. Returns an exit code. */
-int run_create(run *run, const problem *problem, const ce_options *options, error *error);
+int run_create(run *run, const problem *problem, const ce_options *options, const team *team,
+               error *error);
 void run_destroy(run *run);
 
 /* Runs a phase (not PHASE_ALL) warm-up and timed times. Outputs are filled with NaN before, so that
  * nothing of an earlier phase can pass for this one's. */
 int run_phase(run *run, ce_phase phase, timing *timing, error *error);
+
+/* Brings the outputs of a phase from all processes to each, where the ranks are processes. */
+int run_collect(run *run, ce_phase phase, error *error);
 
 /* What the last phase wrote, as rank 0 and the shared arrays hold it. */
 outputs run_outputs(const run *run, ce_phase phase);

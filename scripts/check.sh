@@ -77,11 +77,15 @@ mapfile -t clean < <(awk -F, '$2 == "clean" { print $1 }' "$work/all")
 
 if [ "$mode" = quick ]; then
   # A form that is flagged once may need more than 3 seeds; it gets 40.
-  mapfile -t always < <(awk -F, '$2 != "flagged once" { print $1 }' "$work/all")
+  # The loss head's kernels take seconds a seed: here one of each, and their call sites in the full form.
+  mapfile -t always < <(awk -F, '$2 != "flagged once" && $1 !~ /^ce-/ { print $1 }' "$work/all")
+  mapfile -t heads < <(awk -F, '$1 ~ /^ce-/ { print $1 }' "$work/all")
+  mapfile -t clean < <(printf '%s\n' "${clean[@]}" | grep -v '^ce-')
   mapfile -t once < <(awk -F, '$2 == "flagged once" { print $1 }' "$work/all")
   item "${#always[@]} protocols, 3 seeds, strict" verdicts 3 "" "${always[@]}"
   item "${#always[@]} protocols, 3 seeds, lenient" verdicts 3 --lenient "${always[@]}"
   item "${#once[@]} protocols that look once, 40 seeds" verdicts 40 "" "${once[@]}"
+  item "${#heads[@]} forms of the loss head's kernels, 1 seed, strict" verdicts 1 "" "${heads[@]}"
   item "every call site of ${#clean[@]} protocols left out, 3 seeds" drops 3 "${clean[@]}"
 else
   state=$build/check-full.state
@@ -89,17 +93,21 @@ else
   [ "$(head -n 1 "$state" 2>/dev/null)" = "$program" ] || echo "$program" >"$state"
   for name in "${all[@]}"; do
     # Kernels whose synchronisation is unconditional need each policy a few times; the others, luck.
-    case $name in gemm*) seeds=16 ;; *) seeds=200 ;; esac
+    case $name in gemm* | ce-*) seeds=16 ;; *) seeds=200 ;; esac
     item "$name, $seeds seeds, strict" verdicts $seeds "" "$name"
     item "$name, $seeds seeds, lenient" verdicts $seeds --lenient "$name"
   done
   mapfile -t kernels < <(printf '%s\n' "${clean[@]}" | grep '^gemm')
   mapfile -t combines < <(printf '%s\n' "${clean[@]}" | grep '^ep-combine')
   for name in "${clean[@]}"; do
-    case $name in gemm* | ep-combine*) ;; *) item "$name, each call site left out" drops 4 "$name" ;; esac
+    case $name in gemm* | ep-combine* | ce-*) ;; *) item "$name, each call site left out" drops 4 "$name" ;; esac
   done
   item "the combine forms, each call site left out" drops 4 "${combines[@]}"
   item "the GEMM, each call site left out" drops 4 "${kernels[@]}"
+  for head in forward backward; do
+    mapfile -t heads < <(printf '%s\n' "${clean[@]}" | grep "^ce-$head")
+    item "$head of the loss head, each call site left out" drops 4 "${heads[@]}"
+  done
 fi
 [ "$skipped" = 0 ] || echo "$skipped finished before"
 echo "in $SECONDS s"

@@ -20,7 +20,7 @@ src/ep:          api core comm
 src/cpu:         api core comm ce/backend.h ep/backend.h
 src/cuda:        api core comm ce/backend.h ep/backend.h device
 src/device:      loom
-src/loom:        api core device
+src/loom:        api core device cuda/backward.h
 plugins/nvshmem: api core comm
 plugins/mpi:     api core comm
 include/weft:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sees to it that what a target needs is on the machine: need.sh GROUP... with the groups build,
-# run, test. Each thing is looked for itself (a command, a header, a library), so that a compiler
+# run, test, mpi. Each thing is looked for itself (a command, a header, a library), so that a compiler
 # or library which did not come from Debian counts too. What is missing is installed by apt-get
 # where this user may do that; else the one line to run is printed and the answer is failure.
 # WEFT_NO_INSTALL=1: installs nothing, says what it misses, and lets the target try.
@@ -37,8 +37,12 @@ for group in "$@"; do
     has_command g++ || wants g++
     has_header cmocka.h || wants libcmocka-dev
     ;;
+  mpi)
+    has_command mpirun || wants openmpi-bin
+    has_command mpicc || wants libopenmpi-dev
+    ;;
   *)
-    echo "need.sh: no group \"$group\": expected build, run or test" >&2
+    echo "need.sh: no group \"$group\": expected build, run, test or mpi" >&2
     exit 2
     ;;
   esac

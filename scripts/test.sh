@@ -55,10 +55,10 @@ export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1}
 read -ra flags <<<"${CMAKE_FLAGS:-}"
 run_tree "$build" "plain build" "${flags[@]}"
-# Without GPU code: the sanitizers see none of it, and a tree without nvcc is to build too.
-run_tree "$build-asan" "AddressSanitizer and UBSan" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_CUDA=OFF \
+# Without GPU code and MPI: the sanitizers see none of them, and a tree without them is to build too.
+run_tree "$build-asan" "AddressSanitizer and UBSan" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_CUDA=OFF -DWEFT_MPI=OFF \
   -DWEFT_SANITIZE=address,undefined -DWEFT_BUILD_EXAMPLES=OFF "${flags[@]}"
-run_tree "$build-tsan" "ThreadSanitizer" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_CUDA=OFF \
+run_tree "$build-tsan" "ThreadSanitizer" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_CUDA=OFF -DWEFT_MPI=OFF \
   -DWEFT_SANITIZE=thread -DWEFT_BUILD_EXAMPLES=OFF "${flags[@]}"
 
 # Each test's line reads "  3/17 Test  #3: name ....   Passed    0.01 sec".

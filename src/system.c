@@ -1,5 +1,6 @@
 /* What this library finds on this machine. Stands above the backends and transports, and asks each.
  */
+#include "comm/mpi.h"
 #include "core/env.h"
 #include "core/error.h"
 #include "core/structs.h"
@@ -15,7 +16,9 @@ weft_status weft_system_info_get(weft_system_info *info) {
   found.blas = weft__blas_description();
   found.cuda_available = weft__cuda_runs();
   found.cuda_reason = weft__cuda_description();
-  found.mpi_reason = "this version has no MPI transport";
+  const weft__mpi_engine *mpi = NULL;
+  found.mpi_available = weft__mpi_open(&mpi) == WEFT_OK;
+  found.mpi_reason = weft__mpi_description();
   found.nvshmem_reason = "this version has no NVSHMEM transport";
   return weft__struct_write(info, &found, sizeof found, sizeof found, "info");
 }

@@ -205,11 +205,12 @@ const struct loom_protocol *loom_protocol_at(int i);
 int loom_protocol_run(const struct loom_protocol *protocol, const struct loom_options *options,
                       const struct loom_config *config);
 /* What the library brings: the litmus programs of docs/loom.md, the Hopper GEMM in toy sizes, the
- * combine forms of docs/fences.md, the meeting of a team, and dispatch and combine. Each call adds
- * its protocols to the list. */
+ * combine forms of docs/fences.md, the loss head's shipped kernels on small problems, the meeting
+ * of a team, and dispatch and combine. Each call adds its protocols to the list. */
 void loom_litmus_register(void);
 void loom_gemm_register(void);
 void loom_combine_register(void);
+void loom_ce_register(void);
 void loom_meeting_register(void);
 void loom_ep_register(void);
 

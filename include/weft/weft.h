@@ -191,9 +191,13 @@ typedef struct weft_exchange {
 WEFT_API weft_status weft_comm_create_external(const weft_world_config *config,
                                                const weft_exchange *exchange, weft_comm **comm);
 
-/** Makes this process's rank of a world over an MPI communicator (`mpi_comm` points to an
- * MPI_Comm). MPI is opened at run time. Collective over the communicator. Errors: ARGUMENT,
- * UNSUPPORTED. */
+/** Makes this process's rank of a world over an MPI communicator: `mpi_comm` points to an MPI_Comm,
+ * or is NULL for all processes, and config->ranks is its size, or 0. The transport is a shared
+ * object of its own, opened at run time; where nobody has initialised MPI, it does so, and
+ * finalizes it at exit. Collective over the communicator. Calls on the team reach MPI from the
+ * calling thread: below MPI_THREAD_SERIALIZED that must be MPI's own. After a TIMEOUT, a process
+ * should end with a status that is not 0, so that the launcher ends the others. Errors: ARGUMENT,
+ * UNSUPPORTED (no MPI), MISMATCH, PEER, TIMEOUT, SYSTEM. */
 WEFT_API weft_status weft_comm_create_mpi(const weft_world_config *config, const void *mpi_comm,
                                           weft_comm **comm);
 
@@ -243,6 +247,13 @@ WEFT_API weft_status weft_comm_info_get(const weft_comm *comm, weft_comm_info *i
 /** Waits until every rank of the team is here. Collective over the team, blocks the host.
  * Errors: TIMEOUT (names the ranks that did not come), ABORTED. */
 WEFT_API weft_status weft_comm_barrier(weft_comm *comm);
+
+/** Brings `bytes` of host memory of every rank to every rank: `recv` gets ranks × bytes, in rank
+ * order. For the small change of a job (sizes, ids, verdicts). Collective over the team, blocks the
+ * host; `bytes` is the same everywhere (else MISMATCH). Errors: ARGUMENT, MISMATCH, TIMEOUT (names
+ * the ranks that did not come), ABORTED, PEER. */
+WEFT_API weft_status weft_comm_allgather(weft_comm *comm, const void *send, void *recv,
+                                         size_t bytes);
 
 typedef struct weft_async_error {
   size_t size;

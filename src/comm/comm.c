@@ -3,6 +3,7 @@
 #include "comm/comm.h"
 
 #include <assert.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,6 +46,18 @@ weft_status weft_comm_stream_get(const weft_comm *comm, void **stream) {
     return weft__fail(WEFT_ERR_ARGUMENT, "comm_stream_get: stream is NULL, expected room for one");
   *stream = weft__gpu_rank_stream(comm->gpu_rank);
   return WEFT_OK;
+}
+
+weft_status weft_comm_allgather(weft_comm *comm, const void *send, void *recv, size_t bytes) {
+  WEFT__TRY(check(comm, "comm", "comm_allgather"));
+  comm->call = "comm_allgather";
+  if (bytes > 0 && (send == NULL || recv == NULL))
+    return weft__fail(WEFT_ERR_ARGUMENT, "comm_allgather: %s is NULL, expected %zu bytes",
+                      send == NULL ? "send" : "recv", bytes);
+  if (bytes > PTRDIFF_MAX / (size_t)comm->info.ranks)
+    return weft__fail(WEFT_ERR_ARGUMENT, "comm_allgather: bytes is %zu, more than memory holds",
+                      bytes);
+  return comm->transport->allgather(comm, send, recv, bytes);
 }
 
 weft_status weft_comm_async_error(weft_comm *comm, weft_async_error *error) {
@@ -306,16 +319,6 @@ weft_status weft__comm_agree(weft_comm *comm, weft_status own, const void *data,
 }
 
 /* ---- Not here ------------------------------------------------------------------------------- */
-
-weft_status weft_comm_create_mpi(const weft_world_config *config, const void *mpi_comm,
-                                 weft_comm **comm) {
-  (void)config;
-  (void)mpi_comm;
-  if (comm != NULL) *comm = NULL;
-  return weft__fail(WEFT_ERR_UNSUPPORTED, "comm_create_mpi: this build of weft has no MPI "
-                                          "transport; weft_comm_create_external() works over the "
-                                          "caller's own MPI calls");
-}
 
 weft_status weft_unique_id_create(weft_unique_id *id) {
   (void)id;

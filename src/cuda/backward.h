@@ -53,6 +53,14 @@ weft_status weft__ce_backward_fit(int64_t tokens, int64_t hidden, int64_t rows, 
 /* The layout of a step. */
 void weft__ce_step_layout(int64_t tokens, int64_t hidden, int64_t rows,
                           struct ce_backward_layout *layout);
+/* backward_args.c, which needs neither messages nor a driver: the same as the layout, whose answer
+ * is 0, or the fewest bytes of dZ; and the same as the plan of a problem that is in range. */
+int64_t weft__ce_backward_cut(int64_t tokens, int64_t hidden, int64_t rows, int64_t dz_bytes,
+                              struct ce_backward_layout *layout);
+void weft__ce_backward_fill(const struct ce_backward_problem *problem,
+                            const struct ce_backward_layout *layout, cuda_address workspace,
+                            struct cuda_tensor tensors[CE_BACKWARD_MAPS],
+                            struct backward_args *args);
 
 /* All of `args` but its maps, which are made of `tensors` (weft__ce_backward_maps). Needs no
  * device. */
@@ -64,7 +72,7 @@ weft_status weft__ce_backward_plan(const struct ce_backward_problem *problem,
 struct tensor_map *weft__ce_backward_map(struct backward_args *args, int i);
 
 struct ce_backward_kernel {
-  struct cuda_kernel kernel;
+  struct cuda_kernel kernel, begin; /* begin goes before it */
   uint32_t clusters_max;
 };
 weft_status weft__ce_backward_load(struct device_images *images, const char *name, int device,
@@ -76,13 +84,12 @@ const char *weft__ce_step_name(int f16);
 struct ce_backward_launch {
   struct backward_args args;
   struct cuda_launch launch;
-  int64_t counters_bytes;
 };
 weft_status weft__ce_backward_prepare(const struct ce_backward_kernel *kernel,
                                       const struct ce_backward_problem *problem,
                                       const struct ce_backward_layout *layout,
                                       cuda_address workspace, struct ce_backward_launch *out);
-/* Sets the counters to zero and launches. */
+/* Launches the small kernel that begins, and the kernel. */
 weft_status weft__ce_backward_run(const struct ce_backward_kernel *kernel,
                                   struct ce_backward_launch *launch, cuda_stream stream);
 /* The same in a launch a phase and wave; the yardstick of the one launch. */

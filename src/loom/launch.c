@@ -14,6 +14,8 @@
 #define SM_THREADS       2048u
 #define SM_CTAS          32u
 #define CTA_SHARED_MAX   (227u * 1024u)
+#define SM_REGISTERS     65536u
+#define THREAD_REGISTERS 256u
 
 /* A fiber's stack: device code keeps accumulators on it, and the executor's own frames come on top.
  * The lowest page is no one's, so that an overflow faults instead of spoiling a neighbour; a
@@ -140,6 +142,13 @@ uint32_t channel_new(struct cta *cta) {
   return clock_who(cta->id, slot);
 }
 
+/* Registers of a thread at launch: for a kernel with setmaxnreg the compiler takes what its launch
+ * bounds leave, in whole units of 8. */
+static uint32_t launch_registers(const struct cta *c) {
+  const uint32_t n = SM_REGISTERS / (c->warps * 32) / 8 * 8;
+  return n < THREAD_REGISTERS ? n : THREAD_REGISTERS;
+}
+
 static void cta_start(struct cta *c) {
   const struct launch *launch = c->launch;
   const struct loom_kernel *k = launch->config.kernel;
@@ -153,6 +162,8 @@ static void cta_start(struct cta *c) {
   if (!c->smem || !c->thread || !c->meeting || !c->warpgroup || !c->mbarrier || !c->mbarrier_at)
     abort();
   c->elect_salt = random_next();
+  for (uint32_t w = 0; w < c->warps; w++)
+    c->meeting[w].registers = launch_registers(c);
   const struct view start = launch->after ? launch->after->end : (struct view){{0}};
   for (uint32_t i = 0; i < c->threads; i++) {
     struct thread *t = &c->thread[i];

@@ -62,6 +62,8 @@ static void run(const struct loom_protocol *protocol, const struct loom_options 
     "the fence stands in the writer's CTA")                                                        \
   X(async_relay, "async-relay", 1, 2, 0, FLAGGED, FLAGGED, PROXY_FENCE,                            \
     "a bulk store, announced, read by another CTA's bulk load")                                    \
+  X(async_overwrite, "async-overwrite", 1, 2, 0, FLAGGED, FLAGGED, PROXY_FENCE,                    \
+    "what another CTA's bulk load has read, overwritten by a bulk store")                          \
   X(try_wait_ignored, "try-wait-ignored", 1, 1, 0, FLAGGED_ONCE, FLAGGED_ONCE, RACE,               \
     "try_wait whose answer is not looked at")                                                      \
   X(remote_arrive, "remote-arrive", 1, 2, 0, FLAGGED, FLAGGED, RACE,                               \

@@ -89,6 +89,15 @@ static int visible_to_async(const struct access *x, const struct record *r,
   return L.cta[r->cta] == region->cta && known_seen(x->known, K_OWNER, r->who, r->time);
 }
 
+/* Whether two async accesses, in this order, lie beyond the causality of one CTA (8.9.5). In shared
+ * memory completion is enough for a later write; reductions at GPU scope need no order at all. */
+static int leaves_its_cta(const struct access *x, const struct record *r,
+                          const struct region *region) {
+  if (clock_cta(r->who) == x->cta->id) return 0;
+  if (!(x->flags & REC_WRITE)) return 1;
+  return !region->cta && !morally_strong(x, r);
+}
+
 static const char *fence_for(const struct region *region, const struct record *r) {
   if (!region->cta)
     return "fence.proxy.async.global in the CTA of the async operation, after it has acquired";
@@ -110,9 +119,11 @@ static int judge(const struct access *x, const struct record *r, const struct re
     return 1;
   }
   if (!observed) {
-    /* An async operation known to be complete has bound what it read and stored what it wrote: a
-     * later write cannot reach back before it, through whatever link that was learnt. */
-    if (r_async && x_write && known_seen(x->known, K_EXECUTED, r->who, r->time)) return 1;
+    /* In shared memory, an async operation known to be complete has bound what it read and stored
+     * what it wrote: a later write cannot reach back before it, through whatever link that was
+     * learnt. */
+    if (r_async && x_write && region->cta && known_seen(x->known, K_EXECUTED, r->who, r->time))
+      return 1;
     if (morally_strong(x, r)) return 0;
     finding_conflict(LOOM_RACE, x, r, region, offset, NULL);
     return 1;
@@ -121,8 +132,7 @@ static int judge(const struct access *x, const struct record *r, const struct re
     finding_conflict(LOOM_PROXY_FENCE, x, r, region, offset, fence_for(region, r));
     return 1;
   }
-  if (x_async && r_async && !x_write && clock_cta(r->who) != x->cta->id &&
-      !visible_to_async(x, r, region)) {
+  if (x_async && r_async && leaves_its_cta(x, r, region) && !visible_to_async(x, r, region)) {
     finding_conflict(LOOM_PROXY_FENCE, x, r, region, offset, fence_for(region, r));
     return 1;
   }

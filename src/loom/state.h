@@ -164,7 +164,7 @@ struct named_barrier {
 };
 
 struct warp_meeting {
-  uint32_t arrived;
+  uint32_t arrived, registers; /* registers: of each lane, as setmaxnreg last left them */
   struct loom_site *site;
   struct gather gather;
   struct thread *thread[32];
@@ -227,6 +227,8 @@ struct cta {
   struct warp_meeting *meeting;
   struct warpgroup *warpgroup;
   uint32_t next_channel, elect_salt;
+  uint32_t registers_free; /* given up by setmaxnreg and not taken */
+  struct thread *register_waiters;
   struct gather cluster_gather; /* what passes between its own threads at a cluster barrier */
   struct view cluster_done;
   struct view leaving; /* what its exited threads knew */

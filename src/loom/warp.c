@@ -93,13 +93,35 @@ uint32_t loom_ballot(struct loom_site *site, uint32_t predicate) {
   return r;
 }
 
-/* Register counts are the compiler's; the operands and the warp's unity are checked. */
+/* What warps give up is the CTA's, and an increase waits until there is enough of it. The first
+ * lane to go on moves the whole warp's. */
 void loom_setmaxnreg(struct loom_site *site, uint32_t registers, int increase) {
-  (void)increase;
+  struct cta *c = L.current->cta;
+  struct warp_meeting *warp = &c->meeting[L.current->warp];
   enter(site);
-  if (registers % 8 || registers < 24 || registers > 256)
-    finding_here(LOOM_ILLEGAL, site, 0, "%u registers", registers);
   meet(site, 0);
+  if (registers % 8 || registers < 24 || registers > 256 ||
+      (increase ? registers < warp->registers : registers > warp->registers)) {
+    finding_here(LOOM_ILLEGAL, site, 0, "%u registers, where the warp has %u", registers,
+                 warp->registers);
+    stop_run();
+  }
+  while (increase && warp->registers < registers) {
+    const uint32_t more = 32 * (registers - warp->registers);
+    if (more <= c->registers_free) {
+      c->registers_free -= more;
+      warp->registers = registers;
+      break;
+    }
+    L.current->next = c->register_waiters;
+    c->register_waiters = L.current;
+    block(site);
+  }
+  if (!increase && warp->registers > registers) {
+    c->registers_free += 32 * (warp->registers - registers);
+    warp->registers = registers;
+    wake_all(&c->register_waiters);
+  }
 }
 
 /* ---- ldmatrix, stmatrix ---- */

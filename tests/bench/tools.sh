@@ -20,7 +20,7 @@ expect() {
   cases=$((cases + 1))
   "$@" >"$work/output" 2>&1 || status=$?
   [ $status = "$wanted" ] || { cat "$work/output"; fail "status $status, expected $wanted: $*"; }
-  grep -q -e "$words" "$work/output" || { cat "$work/output"; fail "no \"$words\": $*"; }
+  [ -z "$words" ] || grep -q -e "$words" "$work/output" || { cat "$work/output"; fail "no \"$words\": $*"; }
 }
 
 # A machine with a GPU, by its tools: nvidia-smi names one, cmake builds nothing.
@@ -54,6 +54,8 @@ export WEFT_CUBLAS=/nowhere WEFT_COMMIT=abc1234 RESULTS="$work/results" OUT="$wo
 
 PATH="$work/none:$PATH" expect 77 "skipped: no GPU" sh scripts/bench_gpu.sh "$build"
 PATH="$work/none:$PATH" expect 0 "skipped: no GPU" make bench-gpu BUILD="$build"
+PATH="$work/none:$PATH" expect 77 "skipped: no GPU" sh scripts/test_gpu.sh "$build"
+PATH="$work/none:$PATH" expect 0 "skipped: no GPU" make test-gpu BUILD="$build"
 PATH="$work/bin:$PATH"
 expect 2 'no benchmark "gem"' sh scripts/bench_gpu.sh "$build" gem
 expect 0 "NVIDIA H900 SXM, driver 580.1.2, commit abc1234" sh scripts/bench_gpu.sh "$build" gemm forward
@@ -65,6 +67,14 @@ for name in gemm forward; do
   expect 0 '"commit":"abc1234","date":"20[0-9-]*","nvidia_driver":"580.1.2","op":' \
     cat "$work/results/${name}_h900_sxm.json"
 done
+
+printf '#!/bin/sh\necho "ctest $*"\nexit 8\n' >"$work/bin/ctest"
+chmod +x "$work/bin/ctest"
+expect 8 "ctest --test-dir $build -R .gpu.* -V" sh scripts/test_gpu.sh "$build" -V
+printf '#!/bin/sh\nexit 1\n' >"$work/bin/cmake"
+expect 4 "" sh scripts/test_gpu.sh "$build"
+expect 4 "" sh scripts/bench_gpu.sh "$build" gemm
+printf '#!/bin/sh\nexit 0\n' >"$work/bin/cmake"
 
 expect 2 'no step "gemm"' sh bench/device_visit.sh gemm
 expect 2 "device_visit.sh STEP" sh bench/device_visit.sh
@@ -88,6 +98,7 @@ expect 77 "skipped: none here" python3 bench/peers.py
 expect 2 "is not tokens x hidden x vocabulary" python3 bench/peers.py 4096x4096
 expect 2 "'quak' is none of" python3 bench/peers.py --peers quak
 expect 2 "at least 1" python3 bench/peers.py --rounds 0
+expect 2 "more than 0" python3 bench/peers.py --block-ms 0
 published='import sys; sys.path.insert(0, "bench"); import peers; print(peers.published(tuple(map(int, sys.argv[1:]))))'
 expect 0 "'forward': {'ms': 2.852}, 'both': {'ms': 10.95}" python3 -c "$published" 4096 4096 131072
 expect 0 "'forward': {'ms': 10.923}, 'both': {'ms': 43.588}" python3 -c "$published" 8192 7168 129280

@@ -76,6 +76,14 @@ typedef struct ce_output {
 bool ce_run(const ce_case *c, const ce_problem *p, ce_output *outputs, char *message, int size);
 void ce_outputs_free(const ce_case *c, ce_output *outputs);
 
+/* The same for one rank alone, on a team that the test has made and that the other ranks run on
+ * elsewhere. */
+bool ce_run_rank(const ce_case *c, const ce_problem *p, int64_t rank, weft_comm *comm,
+                 ce_output *output, char *message, int size);
+void ce_output_free(ce_output *output);
+/* The name of an output whose bits differ, or NULL. */
+const char *ce_output_differs(const ce_output *a, const ce_output *b);
+
 typedef struct ce_errors {
   double nll, lse, entropy; /* in units of the bound: right up to 1 */
   double dx, dw;            /* Frobenius, relative */

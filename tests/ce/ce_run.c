@@ -198,6 +198,25 @@ static weft_status run_rank(int64_t rank, weft_comm *comm, void *user) {
   return status;
 }
 
+bool ce_run_rank(const ce_case *c, const ce_problem *p, int64_t rank, weft_comm *comm,
+                 ce_output *out, char *message, int size) {
+  ce_output *outputs = calloc((size_t)c->ranks, sizeof *outputs);
+  run r = {c, p, outputs, NULL};
+  const bool ok = run_rank(rank, comm, &r) == WEFT_OK;
+  if (!ok) snprintf(message, (size_t)size, "rank %lld: %s", (long long)rank, outputs[rank].failure);
+  *out = outputs[rank];
+  free(outputs);
+  return ok;
+}
+
+const char *ce_output_differs(const ce_output *a, const ce_output *b) {
+  return differs(a, b);
+}
+
+void ce_output_free(ce_output *output) {
+  output_free(output);
+}
+
 bool ce_run(const ce_case *c, const ce_problem *p, ce_output *outputs, char *message, int size) {
   run r = {c, p, outputs, NULL};
   ranks_result *results = calloc((size_t)c->ranks, sizeof *results);

@@ -105,6 +105,7 @@ static void exit_codes(void **state) {
       {"ep --strategy frob", 2, "remote-rand"},
       {"check --help", 0, "--drop-each"},
       {"check --list", 0, "gemm-tails"},
+      {"check --list", 0, "ce-backward-unclean"},
       {"check ep-combine --seeds 2", 0, "clean"},
       {"check nothing", 2, "no protocol is called \"nothing\""},
       {"check --seeds 0", 2, "--seeds is \"0\""},
@@ -114,7 +115,6 @@ static void exit_codes(void **state) {
       {"ce extra", 2, "unknown flag \"extra\""},
       {"ce --ranks 3 --hosts 2", 2, "divisor"},
       {"ce --backend cuda", 3, "--backend cuda:"},
-      {"ce --transport mpi", 3, "--transport mpi:"},
       {"ce --transport nvshmem", 3, "--transport nvshmem:"},
       {"ce --x nowhere.npy", 4, "nowhere.npy: cannot open"},
       {"ce --x file.bin", 2, "expected FILE.npy"},
@@ -160,6 +160,12 @@ static void environment(void **state) {
       fail_msg("%s, %s: \"%s\"", named, cases[i].expected, err);
     if (strstr(first + 1, named) != NULL) fail_msg("said twice: %s", err);
   }
+  setenv("WEFT_MPI", "/nonexistent", 1);
+  expect("ce --transport mpi", 3);
+  assert_non_null(strstr(err, "--transport mpi: no MPI transport: WEFT_MPI is \"/nonexistent\""));
+  expect("ep --transport mpi", 3);
+  expect("ce --tokens 4 --hidden 4 --vocab 8 --iters 1", 0);
+  unsetenv("WEFT_MPI");
   setenv("WEFT_BLAS", "/nonexistent", 1);
   expect("ce --tokens 4 --hidden 4 --vocab 8", 3);
   unsetenv("WEFT_BLAS");

@@ -147,6 +147,7 @@ static void test_null(void **state) {
   } while (0)
   REFUSED(weft_comm_info_get(NULL, &info), "comm_info_get: comm is NULL");
   REFUSED(weft_comm_barrier(NULL), "comm_barrier: comm is NULL");
+  REFUSED(weft_comm_allgather(NULL, &info, &info, 8), "comm_allgather: comm is NULL");
   REFUSED(weft_comm_async_error(NULL, &error), "comm_async_error: comm is NULL");
   REFUSED(weft_comm_abort(NULL), "comm_abort: comm is NULL");
   REFUSED(weft_comm_reset(NULL), "comm_reset: comm is NULL");

@@ -25,6 +25,7 @@ static struct backward_schedule make(uint32_t tokens, uint32_t hidden, uint32_t 
                                 dx,
                                 dw,
                                 0,
+                                0,
                                 0};
   if (s.wave_cols > s.col_tiles) s.wave_cols = s.col_tiles;
   if (s.group > s.row_tiles) s.group = s.row_tiles;
@@ -240,11 +241,12 @@ static struct backward_schedule step_case(int i) {
                                     steps[i].group, steps[i].dx, steps[i].dw);
   s.keeps = 1;
   s.left = step_left(&s);
+  s.early = step_early(&s);
   return s;
 }
 
 /* Each exponential is converted once, behind dZ tiles in order or in a tile of its own, and never
- * before all dZ tiles of its row have been dealt out. */
+ * before all dZ tiles of its row have been dealt out; all of a row are before its dX. */
 static void each_conversion_once(void **state) {
   (void)state;
   for (int i = 0; i < STEPS; i++) {
@@ -253,11 +255,17 @@ static void each_conversion_once(void **state) {
     uint32_t *dealt = calloc(s.row_tiles, sizeof *dealt), next = 0, most = 0;
     unsigned char *seen = calloc(all, 1);
     assert_true(dealt && seen);
-    for (uint32_t index = 0; index < s.row_tiles + all + s.left; index++) {
+    uint32_t *converted = calloc(s.row_tiles, sizeof *converted);
+    assert_non_null(converted);
+    for (uint32_t index = 0; index < backward_count(&s); index++) {
       const struct backward_tile t = backward_tile(&s, index);
+      if (t.kind == BACKWARD_DX) assert_int_equal(converted[t.row], s.col_tiles);
       if (t.kind == BACKWARD_CONVERT) {
+        const struct backward_tile at = step_tile(&s, step_alone(&s, index).first);
+        assert_true(at.kind == BACKWARD_DZ && at.row == t.row && at.col == t.col);
         assert_int_equal(dealt[t.row], s.col_tiles);
         assert_int_equal(seen[t.row * s.col_tiles + t.col]++, 0);
+        converted[t.row]++;
       }
       if (t.kind != BACKWARD_DZ) continue;
       const struct step_range r = step_conversions(&s, index - s.row_tiles);
@@ -267,6 +275,7 @@ static void each_conversion_once(void **state) {
         assert_int_equal(at.kind, BACKWARD_DZ);
         assert_int_equal(dealt[at.row], s.col_tiles);
         assert_int_equal(seen[at.row * s.col_tiles + at.col]++, 0);
+        converted[at.row]++;
       }
       if (r.end - r.first > most) most = r.end - r.first;
       dealt[t.row]++;
@@ -274,7 +283,7 @@ static void each_conversion_once(void **state) {
     assert_true(most <= STEP_MOST);
     for (uint32_t n = 0; n < all; n++)
       assert_int_equal(seen[n], 1);
-    free(dealt), free(seen);
+    free(dealt), free(seen), free(converted);
   }
 }
 

@@ -505,10 +505,10 @@ int main(int argc, char **argv) {
       {"default", 223, 0, 0, 0, NULL, 0},
       {"dX in turn", 223, 0, 0, 0, "sm90_backward_dx_turn", 0},
       {"apart", 223, 0, 1, 0, NULL, 0}};
-  static const struct variant step_variants[] = {
-      {"step, groups of 4", 0, 4, 0, 0, NULL, 1}, {"step, groups of 3", 0, 3, 0, 0, NULL, 1},
-      {"step, groups of 2", 0, 2, 0, 0, NULL, 1}, {"step, groups of 5", 0, 5, 0, 0, NULL, 1},
-      {"step, groups of 8", 0, 8, 0, 0, NULL, 1}, {"backward, one wave", 0, 4, 0, 0, NULL, 0}};
+  static const struct variant step_variants[] = {{"step, groups of 4", 0, 4, 0, 0, NULL, 1},
+                                                 {"step, groups of 8", 0, 8, 0, 0, NULL, 1},
+                                                 {"step, groups of 4, again", 0, 4, 0, 0, NULL, 1},
+                                                 {"backward, one wave", 0, 4, 0, 0, NULL, 0}};
   static const struct {
     int64_t m, h, v;
   } shapes[] = {

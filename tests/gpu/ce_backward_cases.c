@@ -56,7 +56,19 @@ const struct ce_backward_case ce_backward_cases[] = {
     {256, 128, 600, 1, CE_STEP | CE_WANTS_ENTROPY, 1000.0f, 0, 100000, 0},
     {256, 128, 600, 1, CE_STEP | CE_WANTS_ENTROPY, 0.001f, 0, 10000, 0},
     {2100, 128, 3000, 2, CE_STEP | CE_IGNORE, 1, 0, 1, 0},
+    {600, 200, 1500, 1, CE_STEP | CE_ODD_IN | CE_IGNORE | CE_UNCLEAN, 1, 0, 1, 0},
+    {1500, 203, 1000, 1, CE_STEP | CE_IGNORE | CE_UNCLEAN | CE_F16 | CE_WANTS_ENTROPY, 1, 0, 1, 0},
+    {600, 136, 900, 1, CE_STEP | CE_IGNORE | CE_W_NAN, 1, 0, 1, 0},
     {3000, 128, 9000, 2, CE_STEP | CE_IGNORE | CE_WANTS_ENTROPY, 1, 0, 1, 0},
+    {400, 99, 800, 1, CE_ODD_IN | CE_ODD_OUT, 1, 0, 1, 0},
+    {300, 264, 900, 1, CE_ODD_IN | CE_F16 | CE_IGNORE | CE_ENTROPY | CE_UNCLEAN, 1, 0, 1, 0},
+    {700, 1100, 900, 1, CE_ODD_IN | CE_SHARD, 1, 0, 1, 3},
+    {513, 320, 1500, 1, CE_IGNORE | CE_BAD | CE_UNCLEAN, 1, 30, 4, 0},
+    {1500, 200, 1000, 1, CE_IGNORE | CE_UNCLEAN | CE_DW_F32 | CE_ACCUMULATE, 1, 0, 1, 0},
+    {1500, 203, 1000, 1, CE_IGNORE | CE_UNCLEAN | CE_F16 | CE_ENTROPY | CE_LSE, 1, 0, 1, 0},
+    {600, 136, 900, 1, CE_ALL_IGNORED | CE_UNCLEAN, 1, 0, 1, 0},
+    {600, 136, 900, 1, CE_IGNORE | CE_W_NAN, 1, 0, 1, 0},
+    {600, 136, 900, 1, CE_IGNORE | CE_W_NAN | CE_F16 | CE_ENTROPY, 1, 5, 1, 0},
 };
 const size_t ce_backward_case_count = sizeof ce_backward_cases / sizeof *ce_backward_cases;
 
@@ -69,6 +81,13 @@ const struct ce_backward_case ce_backward_toy_cases[] = {
     {300, 72, 500, 1, CE_STEP | CE_IGNORE | CE_WANTS_ENTROPY, 1, 0, 1, 2},
     {560, 8, 1100, 1, CE_STEP | CE_BAD | CE_LSE, 2, 0, 2, 2},
     {100, 1100, 390, 1, CE_STEP, 1, 0, 1, 1},
+    /* dX of converted rows while the other cluster still multiplies logits. */
+    {260, 600, 390, 1, CE_STEP, 1, 0, 1, 2},
+    {130, 331, 400, 1, CE_ODD_IN | CE_IGNORE | CE_UNCLEAN, 1, 0, 1, 1},
+    {130, 331, 400, 1, CE_STEP | CE_ODD_IN | CE_IGNORE | CE_UNCLEAN, 1, 0, 1, 1},
+    {70, 72, 400, 1, CE_IGNORE | CE_W_NAN, 1, 0, 1, 1},
+    /* Steps of dW by hand and by copies after each other, in tiles that follow each other. */
+    {580, 264, 400, 1, CE_IGNORE | CE_UNCLEAN | CE_NO_DX, 1, 0, 1, 3},
 };
 const size_t ce_backward_toy_case_count =
     sizeof ce_backward_toy_cases / sizeof *ce_backward_toy_cases;
@@ -162,6 +181,18 @@ static int64_t choose_target(struct ce_backward_data *d, int64_t row) {
   }
   d->live[row] = 1;
   return (int64_t)(uniform(9, (uint64_t)row) * (double)d->vocab);
+}
+
+/* One element of every fifth row that does not count becomes NaN or infinite: none of those in
+ * every other 64. Makes the expected results' logits of those rows unusable, and they are not used.
+ */
+static void spoil(struct ce_backward_data *d, int f16) {
+  const uint16_t infinite = f16 ? 0x7c00 : 0x7f80;
+  const uint16_t values[] = {infinite, (uint16_t)(infinite | 0x8000), (uint16_t)(infinite | 1)};
+  for (int64_t i = 0, n = 0; i < d->c->tokens; i++) {
+    if (d->live[i] || i / 64 % 2 == 1 || n++ % 5 != 0) continue;
+    d->x[i * d->x_stride + i * 7 % d->c->hidden] = values[n / 5 % 3];
+  }
 }
 
 /* The gradient of one token's logits, from the formula in f64; z is replaced. */
@@ -259,8 +290,9 @@ int ce_backward_data_make(const struct ce_backward_case *c, struct ce_backward_d
   const size_t dx_size = c->flags & CE_DX_F32 ? 4 : 2, dw_size = c->flags & CE_DW_F32 ? 4 : 2;
   d->vocab_start = c->flags & CE_SHARD ? 555 : 0;
   d->vocab = d->vocab_start + c->rows + (c->flags & CE_SHARD ? 100 : 0);
-  d->x_stride = padded(c->hidden, 8);
-  d->w_stride = padded(c->hidden, 8) + 8;
+  const int64_t skew = c->flags & CE_ODD_IN ? 1 : 0;
+  d->x_stride = padded(c->hidden, 8) + skew;
+  d->w_stride = padded(c->hidden, 8) + 8 + skew;
   d->dx_stride = odd ? c->hidden + 1 + c->hidden % 2 : padded(c->hidden, 8);
   d->dw_stride = d->dx_stride + (odd ? 2 : 8);
   d->x = operand(c->tokens, c->hidden, d->x_stride, 1, c->logits, f16, &d->x_bytes);
@@ -294,6 +326,8 @@ int ce_backward_data_make(const struct ce_backward_case *c, struct ce_backward_d
     else
       ((int64_t *)d->target)[i] = target;
   }
+  if (c->flags & CE_UNCLEAN) spoil(d, f16);
+  if (c->flags & CE_W_NAN) d->w[7 * d->w_stride + 3] = 0x7fff;
   fill_upstream(d->g_nll, c->tokens, 3, d->live);
   fill_upstream(d->g_entropy, c->tokens, 4, d->live);
   fill_upstream(d->g_lse, c->tokens, 5, d->live);
@@ -383,12 +417,35 @@ static double compare(const double *expected, const unsigned char *got, const un
   return sqrt(error / (norm + 1e-8 * (double)(rows * cols)));
 }
 
+/* Of a case with CE_W_NAN: everything of rows that count is NaN, the other rows of dX are 0. */
+static int64_t not_as_nan(const struct ce_backward_data *d, const unsigned char *dx,
+                          const unsigned char *dw) {
+  const struct ce_backward_case *c = d->c;
+  const int f16 = (c->flags & CE_F16) != 0;
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < c->tokens; i++)
+    for (int64_t k = 0; k < c->hidden; k++) {
+      const double v = element(dx, i * d->dx_stride + k, (c->flags & CE_DX_F32) != 0, f16);
+      wrong += d->live[i] ? !isnan(v) : v != 0;
+    }
+  for (int64_t i = 0; i < c->rows; i++)
+    for (int64_t k = 0; k < c->hidden; k++)
+      wrong += !isnan(element(dw, i * d->dw_stride + k, (c->flags & CE_DW_F32) != 0, f16));
+  return wrong;
+}
+
 int ce_backward_data_compare(const struct ce_backward_data *d, const unsigned char *dx,
                              const unsigned char *dw, char *why, size_t room) {
   const struct ce_backward_case *c = d->c;
   const int f16 = (c->flags & CE_F16) != 0;
   int64_t dx_wrong = 0, dx_touched = 0, dw_wrong = 0, dw_touched = 0, not_zero = 0;
   ce_backward_dx_error = ce_backward_dw_error = 0;
+  if (c->flags & CE_W_NAN) {
+    const int64_t wrong = not_as_nan(d, dx, dw);
+    snprintf(why, room, "%lld elements are not NaN, or not 0 of a row that does not count",
+             (long long)wrong);
+    return wrong != 0;
+  }
   if (!(c->flags & CE_NO_DX)) {
     const int f32 = (c->flags & CE_DX_F32) != 0;
     ce_backward_dx_error = compare(d->dx, dx, d->dx_before, c->tokens, c->hidden, d->dx_stride,
@@ -436,9 +493,9 @@ int ce_backward_data_compare_loss(const struct ce_backward_data *d, const float 
 
 void ce_backward_case_name(const struct ce_backward_case *c, char *text, size_t room) {
   static const char *const names[] = {
-      "f16",    "dx-f32",  "dw-f32",      "accumulate",  "entropy", "lse",
-      "no-nll", "i32",     "ignore",      "bad-targets", "shard",   "no-dx",
-      "no-dw",  "odd-out", "all-ignored", "t-pointer",   "step",    "wants-entropy"};
+      "f16",         "dx-f32",    "dw-f32",      "accumulate", "entropy", "lse",   "no-nll",
+      "i32",         "ignore",    "bad-targets", "shard",      "no-dx",   "no-dw", "odd-out",
+      "all-ignored", "t-pointer", "odd-in",      "unclean",    "w-nan",   "step",  "wants-entropy"};
   int n = snprintf(text, room, "%lldx%lldx%lld waves of %u, T %g cap %g", (long long)c->tokens,
                    (long long)c->hidden, (long long)c->rows, c->wave_cols, (double)c->temperature,
                    (double)c->softcap);

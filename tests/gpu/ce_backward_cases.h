@@ -24,8 +24,11 @@ enum {
   CE_ODD_OUT = 8192, /* outputs that tensor stores can't write: an odd row stride */
   CE_ALL_IGNORED = 16384,
   CE_T_POINTER = 32768,
-  CE_STEP = 65536,          /* the loss as well, in one pass */
-  CE_WANTS_ENTROPY = 131072 /* of a step: the entropy too */
+  CE_ODD_IN = 1 << 16,  /* rows of X and W start at odd elements */
+  CE_UNCLEAN = 1 << 17, /* some rows of X that do not count hold values that are not finite */
+  CE_W_NAN = 1 << 18,   /* one element of W is NaN: so is all that has to do with rows that count */
+  CE_STEP = 1 << 19,    /* the loss as well, in one pass */
+  CE_WANTS_ENTROPY = 1 << 20 /* of a step: the entropy too */
 };
 
 struct ce_backward_case {

@@ -12,9 +12,11 @@
 
 #include "ce_backward_cases.h"
 
-enum { LOOM_CLUSTERS = 2, CASES_MAX = 8 };
+enum { LOOM_CLUSTERS = 2, CASES_MAX = 16 };
 
-extern const struct loom_kernel sm90_ce_backward_bf16, sm90_ce_step_bf16, sm90_backward_dx_turn;
+extern const struct loom_kernel sm90_ce_backward_bf16, sm90_ce_backward_bf16_begin;
+extern const struct loom_kernel sm90_ce_step_bf16, sm90_ce_step_bf16_begin;
+extern const struct loom_kernel sm90_backward_dx_turn, sm90_backward_dx_turn_begin;
 static int in_turn; /* the kernel that takes turns in dX too */
 
 static int encode(const struct cuda_tensor *t, struct tensor_map *map) {
@@ -45,7 +47,7 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
   struct ce_backward_layout layout;
   struct ce_backward_problem p = ce_backward_data_problem(d);
   const uint32_t zero[3] = {0, 0, 0};
-  unsigned char *dx = malloc(d->dx_bytes), *dw = malloc(d->dw_bytes), *counters = NULL;
+  unsigned char *dx = malloc(d->dx_bytes), *dw = malloc(d->dw_bytes);
   const int step = (c->flags & CE_STEP) != 0, entropy = (c->flags & CE_WANTS_ENTROPY) != 0;
   float *loss = malloc(3 * d->row_bytes);
   if (!dx || !dw || !loss || ce_backward_case_layout(c, &layout)) {
@@ -63,7 +65,7 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
   p.nll = upload(loss, d->row_bytes);
   p.lse = upload(loss, d->row_bytes);
   p.entropy = entropy ? upload(loss, d->row_bytes) : 0;
-  p.dx = upload(d->dx_before, d->dx_bytes);
+  p.dx = c->flags & CE_NO_DX ? 0 : upload(d->dx_before, d->dx_bytes);
   p.dw = upload(d->dw_before, d->dw_bytes);
   p.errors = upload(zero, sizeof zero);
   p.host_errors = upload(zero, sizeof zero);
@@ -79,9 +81,13 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
       snprintf(why, room, "can't encode map %d", i);
       goto cleanup;
     }
-  counters = calloc(1, (size_t)layout.counters_bytes);
-  if (!counters) goto cleanup;
-  loom_write(args.counters.a, counters, (size_t)layout.counters_bytes);
+  const struct loom_launch begin = {.kernel = step      ? &sm90_ce_step_bf16_begin
+                                              : in_turn ? &sm90_backward_dx_turn_begin
+                                                        : &sm90_ce_backward_bf16_begin,
+                                    .args = &args,
+                                    .ctas = args.schedule.row_tiles *
+                                            (BACKWARD_TILE / BACKWARD_DEPTH_STEP),
+                                    .smem_bytes = BACKWARD_BEGIN_SHARED_BYTES};
   const struct loom_launch launch = {
       .kernel = step      ? &sm90_ce_step_bf16
                 : in_turn ? &sm90_backward_dx_turn
@@ -89,7 +95,7 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
       .args = &args,
       .ctas = (c->clusters ? c->clusters : LOOM_CLUSTERS) * BACKWARD_CLUSTER,
       .smem_bytes = step ? STEP_SHARED_BYTES : BACKWARD_SHARED_BYTES};
-  if (loom_launch(&launch)) {
+  if (loom_launch(&begin) || loom_launch(&launch)) {
     snprintf(why, room, "loom_launch failed");
     goto cleanup;
   }
@@ -97,7 +103,7 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
     snprintf(why, room, "%s", loom_finding_at(0)->text);
     goto cleanup;
   }
-  loom_read(p.dx, dx, d->dx_bytes);
+  if (p.dx) loom_read(p.dx, dx, d->dx_bytes);
   loom_read(p.dw, dw, d->dw_bytes);
   loom_read(p.nll, loss, d->row_bytes);
   loom_read(p.lse, loss + c->tokens, d->row_bytes);
@@ -108,7 +114,6 @@ static int run(const struct ce_backward_case *c, const struct ce_backward_data *
                                            entropy ? loss + 2 * c->tokens : NULL, why, room);
 cleanup:
   free(loss);
-  free(counters);
   free(dx);
   free(dw);
   loom_end();
@@ -118,9 +123,7 @@ cleanup:
 static int is_of_kernel(const struct loom_site *site) {
   const char *slash = strrchr(site->file, '/');
   const char *file = slash ? slash + 1 : site->file;
-  /* pace() is for speed alone: without it a tile is only dealt earlier. */
-  return site->kind != LOOM_KIND_plain && site->hits != 0 && !strncmp(file, "sm90_", 5) &&
-         strcmp(site->function, "pace");
+  return site->kind != LOOM_KIND_plain && site->hits != 0 && !strncmp(file, "sm90_", 5);
 }
 
 static int drop_each(struct ce_backward_data *data, size_t cases, int only, int seeds, int line,

@@ -232,6 +232,18 @@ WEFT_KERNEL(rules_shared_id, 128, struct rules_args, args) {
     bar_sync(args.good ? 1 + pair : 1, 64);
 }
 
+/* 384 threads are launched with 168 registers each: what one warpgroup gives up holds two increases
+ * to 240 if it keeps 24, not if it keeps 32. */
+WEFT_KERNEL(rules_registers, 384, struct rules_args, args) {
+  if (thread_index() >= 128)
+    setmaxnreg_inc(240);
+  else if (args.good)
+    setmaxnreg_dec(24);
+  else
+    setmaxnreg_dec(32);
+  if (thread_index() % 128 == 0) st_global_u32(gmem_add(args.out, thread_index() / 32), 1);
+}
+
 /* A barrier of two arrivals a phase, one from each of two threads. */
 WEFT_KERNEL(rules_early, 64, struct rules_args, args) {
   if (thread_index() == 0) mbarrier_init(bar_of(0), 2);

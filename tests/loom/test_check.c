@@ -90,6 +90,10 @@ int main(void) {
   expect("test-spare --seeds 4 --drop spare_fence", 0, "clean", NULL);
   /* a drop counts when one of the protocols shows it */
   expect("gemm gemm-tails --seeds 1 --drop-each", 0, "gemm_staging", "findings without");
+  /* the shipped kernels */
+  expect("--list", 0, "ce-forward-unaligned", NULL);
+  expect("ce-forward ce-backward --seeds 1", 0, "clean", "findings");
+  expect("ce-backward --seeds 2 --drop backward_stores", 1, "missing proxy fence", NULL);
   expect("ep-combine-bare --seeds 2", 1, "combine_kernel.h", NULL);
   expect("ep-combine --ranks 3 --seeds 2", 0, "clean", NULL);
   expect("ep-combine --ranks 4 --hosts 2 --seeds 2", 1, "is on another host", NULL);

@@ -31,6 +31,7 @@
   X(alias)                                                                                         \
   X(pattern)                                                                                       \
   X(shared_id)                                                                                     \
+  X(registers)                                                                                     \
   X(early)                                                                                         \
   X(owner)
 #define DECLARE(name) extern const struct loom_kernel rules_##name;
@@ -240,6 +241,7 @@ int main(void) {
   pair(&rules_neighbours, 1, LOOM_RACE);
   pair(&rules_pattern, 2, LOOM_RACE);
   pair(&rules_shared_id, 1, LOOM_BARRIER_MISUSE);
+  pair(&rules_registers, 1, LOOM_DEADLOCK);
   pair(&rules_early, 1, LOOM_BARRIER_MISUSE);
   loom_end();
   printf("%s: %d failed\n", failed ? "FAIL" : "ok", failed);

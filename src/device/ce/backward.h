@@ -22,13 +22,16 @@
 enum {
   BACKWARD_CLUSTER = 2,
   BACKWARD_THREADS = 384,
+  BACKWARD_BEGIN_ROWS = 8, /* of a warp of the kernel before */
+  BACKWARD_BEGIN_THREADS = 64 / BACKWARD_BEGIN_ROWS * 32,
+  BACKWARD_BEGIN_SHARED_BYTES = 16,
   BACKWARD_DEPTH_STEP = 64,
   BACKWARD_BLOCK_BYTES = 8192, /* 64 lines of 128 bytes */
   BACKWARD_STAGES_DZ = 4,
   BACKWARD_STAGES_MAX = 6,                         /* of the other two */
   BACKWARD_RING_BYTES = 24 * BACKWARD_BLOCK_BYTES, /* the larger: 4 stages of 6 blocks */
   BACKWARD_STAGING_BLOCKS = 4,                     /* two a consumer */
-  BACKWARD_BARRIERS = 2 * (BACKWARD_STAGES_DZ + 2 * BACKWARD_STAGES_MAX) + 7,
+  BACKWARD_BARRIERS = 2 * (BACKWARD_STAGES_DZ + 2 * BACKWARD_STAGES_MAX) + 9,
   BACKWARD_SHARED_BYTES = BACKWARD_RING_BYTES + BACKWARD_STAGING_BLOCKS * BACKWARD_BLOCK_BYTES +
                           (BACKWARD_BARRIERS + 1) * 8 + 16,
   STEP_SCRATCH_BYTES = 128 * 4, /* a consumer's */
@@ -61,8 +64,12 @@ struct backward_args {
   struct backward_schedule schedule;
   uint32_t tokens, hidden, rows; /* rows of W that count */
   uint32_t h_wide;
-  uint32_t first, end;       /* indices of this launch; the whole pass is [0, count) */
-  struct gmem counters;      /* u32 [backward_counters] */
+  uint32_t first, end; /* indices of this launch; the whole pass is [0, count) */
+  /* X and W by address. by_hand: their rows are not 16-byte aligned, and have no maps. */
+  struct gmem x_rows, w_rows;
+  uint64_t x_stride_bytes, w_stride_bytes;
+  uint32_t by_hand;
+  struct gmem counters;      /* u32 [backward_words] */
   struct gmem constants;     /* f32 [row_tiles * 256, 4]: see sm90_gradient.h */
   struct gmem target_weight; /* f32 [row_tiles * 256] */
   struct gmem residual; /* f32 [row_tiles * 256]: the target's dZ, less what it was rounded to */
@@ -76,14 +83,14 @@ struct backward_args {
   uint32_t target_i64;
   uint32_t dx_f32, dw_f32, dw_accumulate;
   uint32_t dx_mapped, dw_mapped; /* the output can be written by tensor stores, else by element */
-  struct gmem dx, dw, w_rows;
-  int64_t dx_stride, dw_stride, w_stride; /* elements */
-  struct gmem errors;      /* u32: code of a wait that ran out, count of bad targets so far */
-  struct gmem host_errors; /* the same in memory that the host reads, and a bad token; or 0 */
-  uint32_t count_targets;  /* targets outside the vocabulary are counted */
+  struct gmem dx, dw;
+  int64_t dx_stride, dw_stride; /* elements */
+  struct gmem errors;           /* u32: code of a wait that ran out, count of bad targets so far */
+  struct gmem host_errors;      /* the same in memory that the host reads, and a bad token; or 0 */
+  uint32_t count_targets;       /* targets outside the vocabulary are counted */
   uint64_t timeout_ns;
   /* Of a step. The exponentials are f16, in the place of dZ. */
-  struct gmem kept;              /* [tokens, kept_stride] of 2 bytes */
+  struct gmem kept;              /* [row_tiles * 256, kept_stride] of 2 bytes */
   struct gmem sums_of_tiles;     /* f32 [2 * col_tiles][STEP_SUMS][row_tiles * 256] */
   struct gmem target_logits;     /* f32 [row_tiles * 256] */
   struct gmem nll, lse, entropy; /* f32 [tokens], 0: not wanted */

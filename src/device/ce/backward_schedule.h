@@ -18,7 +18,8 @@
  * its dZ tiles of those waves; likewise for columns and dW.
  *
  * A step (step_schedule.h) has one wave, whose dZ tiles leave exponentials. They become dZ behind
- * later dZ tiles, and the last `left` of them in tiles of their own, before dX. */
+ * later dZ tiles, and the last `left` of them in tiles of their own, after the first `early` tiles
+ * of dX, which need none of them. */
 #ifndef WEFT_DEVICE_CE_BACKWARD_SCHEDULE_H
 #define WEFT_DEVICE_CE_BACKWARD_SCHEDULE_H
 
@@ -37,6 +38,7 @@ struct backward_schedule {
   uint32_t dx, dw;    /* 1 where it is wanted */
   uint32_t keeps;     /* 1: a step */
   uint32_t left;      /* of a step: conversions in tiles of their own */
+  uint32_t early;     /* and tiles of dX before them */
 };
 
 enum backward_kind {
@@ -72,6 +74,37 @@ HOST_DEVICE uint32_t backward_wave_tiles(const struct backward_schedule *s, uint
          s->dw * cols * s->h_tiles;
 }
 
+/* Rows of tiles that walk the vocabulary together in a step. The last `group` rows are cut in half
+ * again and again, down to BACKWARD_TAIL: what the last of them leaves is converted in the open. */
+enum { BACKWARD_TAIL = 2 };
+struct backward_group {
+  uint32_t row, rows; /* its first, and how many */
+  uint32_t before;    /* rows of the group before, 0: none */
+};
+
+/* The group of dZ tile `number`. */
+HOST_DEVICE struct backward_group backward_group(const struct backward_schedule *s,
+                                                 uint32_t number) {
+  struct backward_group g = {0, s->group, 0};
+  const uint32_t full = s->row_tiles < 2 * s->group ? 0 : s->row_tiles / s->group - 1;
+  const uint32_t of = number / (s->group * s->col_tiles);
+  if (of < full) {
+    g.row = of * s->group;
+    g.before = of == 0 ? 0 : s->group;
+    return g;
+  }
+  g.row = full * s->group;
+  g.rows = full == 0 ? 0 : s->group;
+  do {
+    const uint32_t left = s->row_tiles - g.row;
+    g.before = g.rows;
+    g.rows = left <= BACKWARD_TAIL ? left : (left + 1) / 2;
+    g.row += g.rows;
+  } while (g.row < s->row_tiles && number >= g.row * s->col_tiles);
+  g.row -= g.rows;
+  return g;
+}
+
 /* The host sees to it that this stays below 2^31. */
 HOST_DEVICE uint32_t backward_count(const struct backward_schedule *s) {
   const uint32_t last = backward_waves(s) - 1;
@@ -89,23 +122,32 @@ HOST_DEVICE struct backward_tile backward_tile(const struct backward_schedule *s
   const uint32_t cols = backward_wave_cols(s, t.wave);
   struct gemm_schedule walk = {s->row_tiles, cols, s->group};
   t.kind = BACKWARD_DZ;
-  if (index >= s->row_tiles * cols + s->left) {
-    index -= s->row_tiles * cols + s->left;
+  if (index >= s->row_tiles * cols) {
+    index -= s->row_tiles * cols;
     const uint32_t dx_tiles = s->dx * s->row_tiles * s->h_tiles;
-    t.kind = BACKWARD_DX;
-    walk.col_tiles = s->h_tiles;
-    if (index >= dx_tiles) {
-      index -= dx_tiles;
-      t.kind = BACKWARD_DW;
-      t.row = 0;
-      t.col = index / s->h_tiles;
-      t.h = index % s->h_tiles;
-      return t;
+    if (index - s->early < s->left) { /* not where index is less than early: it wraps around */
+      t.kind = BACKWARD_CONVERT;
+      index += s->row_tiles * cols - s->left - s->early;
+    } else {
+      if (index >= s->early) index -= s->left;
+      t.kind = BACKWARD_DX;
+      walk.col_tiles = s->h_tiles;
+      if (index >= dx_tiles) {
+        index -= dx_tiles;
+        t.kind = BACKWARD_DW;
+        t.row = 0;
+        t.col = index / s->h_tiles;
+        t.h = index % s->h_tiles;
+        return t;
+      }
     }
   }
-  if (t.kind == BACKWARD_DZ && index >= s->row_tiles * cols) {
-    t.kind = BACKWARD_CONVERT;
-    index -= s->left;
+  if (s->keeps && t.kind != BACKWARD_DX) {
+    const struct backward_group g = backward_group(s, index);
+    index -= g.row * cols;
+    t.row = g.row + index % g.rows;
+    t.col = index / g.rows;
+    return t;
   }
   const struct gemm_tile at = gemm_schedule_tile(&walk, index);
   t.row = at.row;
@@ -114,7 +156,7 @@ HOST_DEVICE struct backward_tile backward_tile(const struct backward_schedule *s
   return t;
 }
 
-/* Counters, u32 each, zero at the start of a call. */
+/* Counters, u32 each, zero at the start of a call (sm90_backward_begin.h). */
 enum { BACKWARD_NEXT }; /* the next index to be dealt out */
 HOST_DEVICE uint32_t backward_prepared(const struct backward_schedule *s, uint32_t row) {
   (void)s;
@@ -147,6 +189,15 @@ HOST_DEVICE uint32_t backward_merged(const struct backward_schedule *s, uint32_t
 }
 HOST_DEVICE uint32_t backward_counters(const struct backward_schedule *s) {
   return 1 + (s->keeps ? 8 : 3) * s->row_tiles + 2 * s->wave_cols;
+}
+
+/* Words behind the counters, one for each 64 tokens: whether one that does not count holds values
+ * that are not finite. */
+HOST_DEVICE uint32_t backward_unclean(const struct backward_schedule *s, uint32_t step) {
+  return backward_counters(s) + step;
+}
+HOST_DEVICE uint32_t backward_words(const struct backward_schedule *s) {
+  return backward_counters(s) + s->row_tiles * (BACKWARD_TILE / 64);
 }
 
 /* Before the tile's operands are loaded. */

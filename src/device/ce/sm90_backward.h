@@ -10,6 +10,7 @@
  *                signal finished tiles
  *   warp 3       dealer: fetches the cluster's next tile
  *   warps 4-11   consumers 0 and 1: multiply, and turn logits into gradients */
+#include "device/ce/sm90_backward_begin.h"
 #include "device/ce/sm90_backward_load.h"
 #include "device/ce/sm90_backward_make.h"
 #include "device/ce/sm90_backward_store.h"
@@ -47,7 +48,7 @@ DEV void consume(const struct backward_args *args, struct shared s, uint32_t ind
     else if (t.kind == BACKWARD_DZ)
       at.dz = make_exponentials(args, s, &c, in, next - args->schedule.row_tiles, at.dz);
     else if (t.kind == BACKWARD_CONVERT)
-      convert_alone(args, &c, &t);
+      convert_alone(args, &c, next);
 #else
     else if (t.kind == BACKWARD_DZ)
       at.dz = make_dz(args, s, &c, in, at.dz);
@@ -86,7 +87,10 @@ DEV void backward_kernel(const struct backward_args *args) {
   if (warp < 4) {
     setmaxnreg_dec(BACKWARD_OTHER_REGISTERS);
     if (warp == 0) {
-      if (elect_one()) produce(args, s, rank);
+      if (args->by_hand)
+        produce(args, s, rank, 1);
+      else
+        produce(args, s, rank, 0);
     } else if (warp == 3) {
       if (elect_one()) deal(args, s, rank);
     } else {
@@ -103,6 +107,11 @@ DEV void backward_kernel(const struct backward_args *args) {
 }
 
 #ifdef BACKWARD_NAME
+#define BACKWARD_BEGIN_(name) name##_begin
+#define BACKWARD_BEGIN(name)  BACKWARD_BEGIN_(name)
+WEFT_KERNEL(BACKWARD_BEGIN(BACKWARD_NAME), BACKWARD_BEGIN_THREADS, struct backward_args, args) {
+  backward_begin(&args);
+}
 WEFT_KERNEL_CLUSTER(BACKWARD_NAME, BACKWARD_THREADS, BACKWARD_CLUSTER, struct backward_args, args) {
   backward_kernel(&args);
 }

@@ -11,6 +11,7 @@ struct shared {
   struct smem staging;               /* two blocks a consumer */
   struct smem tile_full, tile_empty; /* [2] */
   struct smem want, handed, credit;  /* between producer and dealers; see deal() */
+  struct smem meeting;               /* [2], of the CTAs' producers; see meet() */
   struct smem tile, handed_tile;     /* u32 [2], u32 */
 };
 
@@ -31,7 +32,8 @@ DEV struct shared shared_layout(void) {
   s.want = smem_add(s.tile_empty, 2 * 8);
   s.handed = smem_add(s.want, 8);
   s.credit = smem_add(s.handed, 8);
-  s.tile = smem_add(s.credit, 8);
+  s.meeting = smem_add(s.credit, 8);
+  s.tile = smem_add(s.meeting, 2 * 8);
   s.handed_tile = smem_add(s.tile, 8);
   return s;
 }
@@ -43,6 +45,7 @@ DEV void init_barriers(struct shared s) {
   for (uint32_t i = 0; i < 2; i++) {
     mbarrier_init(smem_add(s.tile_full, i * 8), 1);
     mbarrier_init(smem_add(s.tile_empty, i * 8), TILE_READERS);
+    mbarrier_init(smem_add(s.meeting, i * 8), 1);
   }
   mbarrier_init(s.want, 1);
   mbarrier_init(s.handed, 1);
@@ -93,7 +96,7 @@ DEV void inbox_done(struct shared s, struct inbox in) {
 /* Waits until the producer asks for a tile. For speed alone: a tile that is dealt later may go to
  * the cluster that is ready for it first. */
 DEV void pace(struct shared s, uint32_t parity) {
-  mbarrier_wait(s.want, parity);
+  mbarrier_pace(s.want, parity);
 }
 
 /* Dealer, one thread in each CTA. The first CTA's takes the next index when its producer is about

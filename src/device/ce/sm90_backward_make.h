@@ -92,6 +92,22 @@ DEV struct ring make_dz(const struct backward_args *args, struct shared s, struc
   return ring;
 }
 
+/* What undoes the power of two in dZ: 1 in bf16, where there is none. */
+DEV float unscale(const struct backward_args *args, uint32_t row_tile) {
+#ifdef BACKWARD_F16
+  return ld_global_f32(gmem_add(args->unscale, (uint64_t)row_tile * 4));
+#else
+  (void)args, (void)row_tile;
+  return 1.0f;
+#endif
+}
+
+/* Of dW a block at a time, just before it goes out: all at once takes more registers than there
+ * are. */
+DEV void multiply(float *d, uint32_t count, float by) {
+  UNROLL for (uint32_t i = 0; i < count; i++) d[i] *= by;
+}
+
 /* A pair of results, at (row, h), to an output that tensor stores can't write. */
 DEV void put_pair(struct gmem to, int64_t stride, uint32_t row, uint32_t h, uint32_t rows,
                   uint32_t hidden, uint32_t f32, float first, float second) {
@@ -121,14 +137,16 @@ DEV void add_residual(const struct backward_args *args, float *d, uint32_t row, 
     const uint32_t target = f32_bits(row_constants(args, at).w);
     if (residual == 0.0f || target >= args->rows) continue;
     const struct gmem from =
-        gmem_add(args->w_rows, ((uint64_t)target * (uint64_t)args->w_stride + h) * 2);
+        gmem_add(args->w_rows, (uint64_t)target * args->w_stride_bytes + (uint64_t)h * 2);
     float *sum = d + part / 2 * (DX_COLS / 2) + part % 2 * 2;
     UNROLL for (uint32_t j = 0; j < DX_COLS / 8; j++) {
       uint32_t pair = 0;
-      if (h + j * 8 + 1 < args->hidden)
+      if (h + j * 8 + 1 < args->hidden && !args->by_hand)
         pair = ld_global_u32(gmem_add(from, j * 16));
       else if (h + j * 8 < args->hidden)
         pair = ld_global_u16(gmem_add(from, j * 16));
+      if (h + j * 8 + 1 < args->hidden && args->by_hand)
+        pair |= (uint32_t)ld_global_u16(gmem_add(from, j * 16 + 2)) << 16;
 #ifdef BACKWARD_F16
       sum[j * 4] = fma_f32(residual, f16_f32(pair), sum[j * 4]);
       sum[j * 4 + 1] = fma_f32(residual, f16_f32(pair >> 16), sum[j * 4 + 1]);
@@ -159,10 +177,7 @@ DEV struct ring make_dx(const struct backward_args *args, struct shared s, struc
       t.h * BACKWARD_TILE + (DX_IN_TURN ? c->index * DX_COLS : 0) + c->thread % 4 * 2;
   const uint32_t last = is_last_wave(args, t.wave);
   if (last) add_residual(args, d, row, h);
-#ifdef BACKWARD_F16
-  const float unscale = ld_global_f32(gmem_add(args->unscale, (uint64_t)t.row * 4));
-  UNROLL for (uint32_t i = 0; i < 128; i++) d[i] *= unscale;
-#endif
+  multiply(d, 128, unscale(args, t.row));
   if (last && t.wave != 0) {
     /* What the waves before have summed up. Rows and columns beyond the end have no sums. */
     UNROLL for (uint32_t part = 0; part < DX_BLOCKS * 2; part++) { /* rows of this thread */
@@ -177,6 +192,15 @@ DEV struct ring make_dx(const struct backward_args *args, struct shared s, struc
           sum[j * 4 + 1] += pair.y;
         }
       }
+    }
+  }
+  if (last) {
+    /* Of a row that does not count, whatever W holds. */
+    UNROLL for (uint32_t part = 0; part < DX_BLOCKS * 2; part++) {
+      float *sum = d + part / 2 * (DX_COLS / 2) + part % 2 * 2;
+      const uint32_t mask = row_counts(args, row + part * 8 + part / 2 * 48) ? 0xffffffffu : 0;
+      UNROLL for (uint32_t j = 0; j < DX_COLS / 4; j++) sum[j / 2 * 4 + j % 2] =
+          bits_f32(f32_bits(sum[j / 2 * 4 + j % 2]) & mask);
     }
   }
   if (last && !args->dx_mapped) {
@@ -261,10 +285,7 @@ DEV struct ring make_dw(const struct backward_args *args, struct shared s, struc
   ring = dw_multiply(s.stages, s.dw, ring, steps, c->index, c->thread, sums);
   dw_finish(s.dw, ring, c->thread, sums);
   const struct backward_tile t = inbox_tile(args, s, in);
-#ifdef BACKWARD_F16
-  const float unscale = ld_global_f32(args->unscale);
-  UNROLL for (uint32_t i = 0; i < 192; i++) sums[i] *= unscale;
-#endif
+  const float by = unscale(args, 0);
   const uint32_t h = t.h * BACKWARD_TILE + c->index * 128;
   const uint32_t v =
       (t.wave * args->schedule.wave_cols + t.col) * BACKWARD_TILE_COLS + c->rank * 192;
@@ -273,7 +294,7 @@ DEV struct ring make_dw(const struct backward_args *args, struct shared s, struc
     UNROLL for (uint32_t i = 0; i < 2; i++) {
       UNROLL for (uint32_t e = 0; e < 96; e++)
           put_dw(args, v + e / 4 * 8 + c->thread % 4 * 2 + e % 2,
-                 h + i * 64 + fragment_row(c->thread) + e / 2 % 2 * 8, sums[i * 96 + e]);
+                 h + i * 64 + fragment_row(c->thread) + e / 2 % 2 * 8, sums[i * 96 + e] * by);
     }
     staging_close(&c->staging);
     return ring;
@@ -281,12 +302,14 @@ DEV struct ring make_dw(const struct backward_args *args, struct shared s, struc
   UNROLL for (uint32_t i = 0; i < 2; i++) {
     if (args->dw_f32) {
       UNROLL for (uint32_t n = 0; n < 6; n++) {
+        multiply(sums + i * 96 + n * 16, 16, by);
         stage_f32(staging_open(&c->staging), c->thread, sums + i * 96 + n * 16, 1);
         staging_close(&c->staging);
       }
     } else {
       UNROLL for (uint32_t n = 0; n < 3; n++) {
         const struct smem block = staging_open(&c->staging);
+        multiply(sums + i * 96 + n * 32, 32, by);
         if (args->dw_accumulate)
           add_old_half(args, c, block, v + n * 64, h + i * 64, sums + i * 96 + n * 32);
         stage_half(block, c->thread, sums + i * 96 + n * 32, 1);

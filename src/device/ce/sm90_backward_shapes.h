@@ -68,7 +68,9 @@
 #include "device/ce/sm90_multiply.h"
 
 /* Registers a thread: 168 at launch; the first warpgroup gives away what the sums need. */
+#ifndef BACKWARD_REGISTERS
 #define BACKWARD_REGISTERS       232
 #define BACKWARD_OTHER_REGISTERS 40
+#endif
 
 #endif

@@ -8,7 +8,9 @@
  *   A = (g_nll + g_lse - g_entropy * entropy) / T,  B = -g_entropy * ln(2) / T,  G = g_nll / T
  *
  * A, B and G carry the power of two by which dZ is scaled (f16). A row that does not count has a C
- * so large that p is 0, and A = B = G = 0: its upstream gradients are never looked at. */
+ * so large that p is 0, and A = B = G = 0: its upstream gradients are never looked at. Its logits
+ * are dropped, since they may be NaN, and where its X holds anything that is not finite the
+ * producer keeps that from the product with a gradient of 0 (sm90_backward_by_hand.h). */
 #ifndef WEFT_DEVICE_CE_SM90_GRADIENT_H
 #define WEFT_DEVICE_CE_SM90_GRADIENT_H
 
@@ -26,6 +28,11 @@ enum { GRADIENT_ELSEWHERE = 0x7ffffffe, GRADIENT_DEAD = 0x7fffffff };
 /* f32 C, A, B and the target's bits, one for each row. */
 DEV struct f32x4 row_constants(const struct backward_args *args, uint32_t row) {
   return ld_global_f32x4(gmem_add(args->constants, (uint64_t)row * 16));
+}
+
+/* Of a row below row_tiles * 256, once it is prepared. */
+DEV uint32_t row_counts(const struct backward_args *args, uint32_t row) {
+  return ld_global_u32(gmem_add(args->constants, (uint64_t)row * 16 + 12)) != GRADIENT_DEAD;
 }
 
 DEV float temperature_inverse(const struct backward_args *args) {
@@ -115,6 +122,11 @@ DEV void keep_residual(const struct backward_args *args, const float *d, uint32_
     st_global_f32(gmem_add(args->residual, (uint64_t)row * 4), value - half_rounded(value));
 }
 
+/* A row that does not count: its logits may be NaN, and then so is what was made of them. */
+DEV void drop_row(float *d, uint32_t below) {
+  UNROLL for (uint32_t i = 0; i < 16; i++) d[i / 2 * 4 + below * 2 + i % 2] = 0.0f;
+}
+
 /* Columns from `end` on do not exist. */
 DEV void mask_columns(float *d, uint32_t col, uint32_t end) {
   UNROLL for (uint32_t i = 0; i < 32; i++) if (col + i / 4 * 8 + i % 2 >= end) d[i] = 0.0f;
@@ -142,6 +154,8 @@ DEV void gradient(const struct backward_args *args, float *d, struct gradient_sc
   }
   if (upper_target - first_col < 64) keep_residual(args, d, row, upper_target, col, 0);
   if (lower_target - first_col < 64) keep_residual(args, d, row + 8, lower_target, col, 1);
+  if (upper_target == GRADIENT_DEAD) drop_row(d, 0);
+  if (lower_target == GRADIENT_DEAD) drop_row(d, 1);
   if (first_col + 64 > args->rows) mask_columns(d, col, args->rows);
 }
 

@@ -87,27 +87,30 @@ DEV void stage_half(struct smem block, uint32_t thread, const float *sums, int t
   stage_pairs(block, thread, pairs, transposed);
 }
 
-/* 64 rows by 32 columns in f32. Transposed: two blocks of 32 lines, for rows 0-31 and 32-63. */
+/* 64 rows by 32 columns in f32. Transposed: two blocks of 32 lines, for rows 0-31 and 32-63. Lines
+ * eight apart have the same permutation, and their addresses differ by a constant. */
 DEV void stage_f32(struct smem block, uint32_t thread, const float *sums, int transposed) {
   const uint32_t warp = thread / 32, lane = thread % 32;
-  UNROLL for (uint32_t j = 0; j < 4; j++) {
+  if (transposed) {
+    const struct smem half = smem_add(block, warp / 2 * (STAGING_BLOCK / 2));
     UNROLL for (uint32_t below = 0; below < 2; below++) {
-      const float *d = sums + j * 4 + below * 2;
-      if (transposed) {
-        const struct smem half = smem_add(block, warp / 2 * (STAGING_BLOCK / 2));
-        const uint32_t row = warp % 2 * 16 + below * 8 + lane / 4;
-        UNROLL for (uint32_t e = 0; e < 2; e++) {
-          const uint32_t line = j * 8 + lane % 4 * 2 + e;
-          st_shared_f32(smem_add(staged(half, line, row / 4), row % 4 * 4), d[e]);
-        }
-      } else {
-        struct f32x2 pair;
-        pair.x = d[0];
-        pair.y = d[1];
-        const struct smem piece =
-            staged(block, warp * 16 + below * 8 + lane / 4, j * 2 + lane % 4 / 2);
-        st_shared_f32x2(smem_add(piece, lane % 2 * 8), pair);
+      const uint32_t row = warp % 2 * 16 + below * 8 + lane / 4;
+      UNROLL for (uint32_t e = 0; e < 2; e++) {
+        const struct smem at = smem_add(staged(half, lane % 4 * 2 + e, row / 4), row % 4 * 4);
+        UNROLL for (uint32_t j = 0; j < 4; j++)
+            st_shared_f32(smem_add(at, j * 1024), sums[j * 4 + below * 2 + e]);
       }
+    }
+    return;
+  }
+  UNROLL for (uint32_t j = 0; j < 4; j++) {
+    const struct smem at =
+        smem_add(staged(block, warp * 16 + lane / 4, j * 2 + lane % 4 / 2), lane % 2 * 8);
+    UNROLL for (uint32_t below = 0; below < 2; below++) {
+      struct f32x2 pair;
+      pair.x = sums[j * 4 + below * 2];
+      pair.y = sums[j * 4 + below * 2 + 1];
+      st_shared_f32x2(smem_add(at, below * 1024), pair);
     }
   }
 }

@@ -21,8 +21,8 @@
 
 enum {
   STEP_COLS = 192,
-  STEP_AT_ONCE = 4,        /* lines that a thread has in flight while converting */
-  STEP_MERGED_AT_ONCE = 8, /* sums of tiles likewise */
+  STEP_LINES = 8,           /* of a warpgroup's tile, that a thread converts parts of */
+  STEP_MERGED_AT_ONCE = 16, /* sums of tiles that a thread has in flight */
 };
 
 /* ---- Sums of tiles ---- */
@@ -230,77 +230,80 @@ DEV uint32_t converted_pair(uint32_t pair, float factor) {
   return pack_half2(f16_f32(pair) * factor, f16_f32(pair >> 16) * factor);
 }
 
-/* Every 16th line from `line` on, STEP_AT_ONCE of them, of the tile's `lines`: eight threads take a
- * line's three pieces of 128 bytes, 16 bytes each. What is past the end is the first line once
- * more, and not stored: a load that may not happen would keep its registers from all that comes
- * before. */
-DEV void convert_lines(const struct backward_args *args, struct gmem tile, struct smem scratch,
-                       uint32_t lines, uint32_t line) {
-  struct u32x4 v[STEP_AT_ONCE][3];
-  UNROLL for (uint32_t i = 0; i < STEP_AT_ONCE; i++) {
-    const uint32_t at = line + i * 16 < lines ? line + i * 16 : line;
-    const struct gmem from = gmem_add(tile, (uint64_t)at * args->kept_stride * 2);
-    UNROLL for (uint32_t n = 0; n < 3; n++) v[i][n] = ld_global_u32x4(gmem_add(from, n * 128));
-  }
-  UNROLL for (uint32_t i = 0; i < STEP_AT_ONCE; i++) {
-    const uint32_t at = line + i * 16;
-    if (at >= lines) continue;
-    const struct gmem to = gmem_add(tile, (uint64_t)at * args->kept_stride * 2);
-    const float factor = ld_shared_f32(smem_add(scratch, at * 4));
-    UNROLL for (uint32_t n = 0; n < 3; n++) {
-      struct u32x4 out = {0, 0, 0, 0};
-      if (factor != 0.0f) {
-        out.x = converted_pair(v[i][n].x, factor);
-        out.y = converted_pair(v[i][n].y, factor);
-        out.z = converted_pair(v[i][n].z, factor);
-        out.w = converted_pair(v[i][n].w, factor);
-      }
-      st_global_u32x4(gmem_add(to, n * 128), out);
-    }
-  }
-}
-
-/* In place, a warpgroup's part of a tile: 128 tokens of its CTA's by 192 columns of its own. */
+/* In place, a warpgroup's part of a tile: 128 tokens of its CTA's by 192 columns of its own. Eight
+ * threads take three pieces of 128 bytes of every 16th line, 16 bytes each; all loads are on their
+ * way together. Rows past the last token are there, and become 0. */
 DEV void convert(const struct backward_args *args, const struct consumer *c, struct smem scratch,
                  uint32_t row_tile, uint32_t col_tile, float scale) {
-  const struct backward_schedule *s = &args->schedule;
   const uint32_t own = STAGING_OWN + c->index;
   const uint32_t first_row = row_tile * BACKWARD_TILE + c->rank * 128, row = first_row + c->thread;
   const uint32_t first = col_tile * BACKWARD_TILE_COLS + c->index * STEP_COLS;
-  if (c->thread == 0) {
+  const struct gmem tile =
+      gmem_add(args->kept, ((uint64_t)first_row * args->kept_stride + first) * 2);
+  const uint64_t line_bytes = args->kept_stride * 2;
+  const struct gmem mine =
+      gmem_add(tile, c->thread / 8 * line_bytes + (uint64_t)(c->thread % 8 * 16));
+  struct u32x4 v[STEP_LINES][3];
+  UNROLL for (uint32_t i = 0; i < STEP_LINES; i++) {
+    UNROLL for (uint32_t n = 0; n < 3; n++) v[i][n] =
+        ld_global_u32x4(gmem_add(mine, i * 16 * line_bytes + n * 128));
+  }
+  const struct f32x4 constants = row_constants(args, row);
+  const float m = ld_global_f32(tile_sums(args, first / STEP_COLS, 0, row));
+  const float entry = ld_global_f32(gmem_add(args->target_weight, (uint64_t)row * 4));
+  const uint32_t target = f32_bits(constants.w);
+  /* A row that does not count has 0, whatever its exponentials are. */
+  const float factor =
+      target == GRADIENT_DEAD
+          ? 0.0f
+          : constants.y * ex2(fma_f32(m - constants.x, scale, -(constants.z + STEP_SHIFT)));
+  st_shared_f32(smem_add(scratch, c->thread * 4), factor);
+  bar_sync(own, 128);
+  UNROLL for (uint32_t i = 0; i < STEP_LINES; i++) {
+    const float by = ld_shared_f32(smem_add(scratch, (c->thread / 8 + i * 16) * 4));
+    UNROLL for (uint32_t n = 0; n < 3; n++) {
+      struct u32x4 out = {0, 0, 0, 0};
+      if (by != 0.0f) {
+        out.x = converted_pair(v[i][n].x, by);
+        out.y = converted_pair(v[i][n].y, by);
+        out.z = converted_pair(v[i][n].z, by);
+        out.w = converted_pair(v[i][n].w, by);
+      }
+      st_global_u32x4(gmem_add(mine, i * 16 * line_bytes + n * 128), out);
+    }
+  }
+  /* The line's own store has been there; and the factors have been read. */
+  bar_sync(own, 128);
+  if (target - first < STEP_COLS)
+    st_global_u16(gmem_add(tile, c->thread * line_bytes + (uint64_t)(target - first) * 2),
+                  (uint16_t)pack_half2(entry, 0.0f));
+}
+
+/* The dZ tiles of those numbers, at most STEP_MOST. */
+DEV void convert_all(const struct backward_args *args, const struct consumer *c,
+                     struct smem scratch, struct step_range range, float scale) {
+  const struct backward_schedule *s = &args->schedule;
+  const uint32_t own = STAGING_OWN + c->index, count = range.end - range.first;
+  if (count == 0) return;
+  if (c->thread < count) {
     /* The exponentials, by tensor stores whose storers waited for them, and what finish_row() of
      * any CTA has written. */
-    wait_u32_ge(gpu, counter(args, backward_kept_of_row(s, row_tile)),
-                BACKWARD_SIGNALS * s->col_tiles, limit(args), STEP_CONVERT_TIMEOUT);
-    wait_u32_ge(gpu, counter(args, backward_merged(s, row_tile, c->rank)), 1, limit(args),
+    const struct backward_tile t = step_tile(s, range.first + c->thread);
+    wait_u32_ge(gpu, counter(args, backward_kept_of_row(s, t.row)), BACKWARD_SIGNALS * s->col_tiles,
+                limit(args), STEP_CONVERT_TIMEOUT);
+    wait_u32_ge(gpu, counter(args, backward_merged(s, t.row, c->rank)), 1, limit(args),
                 STEP_CONVERT_TIMEOUT);
   }
   bar_sync(own, 128);
-  const struct f32x4 constants = row_constants(args, row);
-  const uint32_t target = f32_bits(constants.w);
-  /* A row that does not count has 0, whatever its exponentials are. */
-  float factor = 0.0f;
-  if (target != GRADIENT_DEAD) {
-    const float m = ld_global_f32(tile_sums(args, first / STEP_COLS, 0, row));
-    factor = constants.y * ex2(fma_f32(m - constants.x, scale, -(constants.z + STEP_SHIFT)));
-  }
-  st_shared_f32(smem_add(scratch, c->thread * 4), factor);
-  bar_sync(own, 128);
-  const struct gmem tile =
-      gmem_add(args->kept, ((uint64_t)first_row * args->kept_stride + first) * 2);
-  const uint32_t lines = args->tokens > first_row ? args->tokens - first_row : 0;
-  for (uint32_t line = c->thread / 8; line < 128 && line < lines; line += 16 * STEP_AT_ONCE)
-    convert_lines(args, gmem_add(tile, c->thread % 8 * 16), scratch, lines, line);
-  bar_sync(own, 128);
-  if (target - first < STEP_COLS && row < args->tokens) {
-    const float entry = ld_global_f32(gmem_add(args->target_weight, (uint64_t)row * 4));
-    const uint64_t at = (uint64_t)c->thread * args->kept_stride + (target - first);
-    st_global_u16(gmem_add(tile, at * 2), (uint16_t)pack_half2(entry, 0.0f));
+  for (uint32_t i = range.first; i < range.end; i++) {
+    const struct backward_tile t = step_tile(s, i);
+    convert(args, c, scratch, t.row, t.col, scale);
   }
   bar_sync(own, 128);
-  if (c->thread == 0) {
-    red_add_u32(release, gpu, counter(args, backward_dz_of_row(s, row_tile)), 1);
-    red_add_u32(release, gpu, counter(args, backward_dz_of_col(s, col_tile)), 1);
+  if (c->thread < count) {
+    const struct backward_tile t = step_tile(s, range.first + c->thread);
+    red_add_u32(release, gpu, counter(args, backward_dz_of_row(s, t.row)), 1);
+    red_add_u32(release, gpu, counter(args, backward_dz_of_col(s, t.col)), 1);
   }
 }
 
@@ -332,21 +335,17 @@ DEV struct ring make_exponentials(const struct backward_args *args, struct share
       block_exponentials(args, c, sums + i * 96, scale, row + i * 64, first);
   const struct smem scratch = step_scratch(c);
   count_sums(args, c, scratch, &t, scale);
-  const struct step_range range = step_conversions(&args->schedule, number);
-  for (uint32_t i = range.first; i < range.end; i++) {
-    const struct backward_tile at = step_tile(&args->schedule, i);
-    convert(args, c, scratch, at.row, at.col, scale);
-  }
+  convert_all(args, c, scratch, step_conversions(&args->schedule, number), scale);
   turn_end(c);
   return ring;
 }
 
 /* A conversion that no dZ tile takes along. The storer has nothing to store, and meets the
  * consumer over an empty block. */
-DEV void convert_alone(const struct backward_args *args, struct consumer *c,
-                       const struct backward_tile *t) {
+DEV void convert_alone(const struct backward_args *args, struct consumer *c, uint32_t index) {
   staging_open(&c->staging);
-  convert(args, c, step_scratch(c), t->row, t->col, GRADIENT_LOG2E * temperature_inverse(args));
+  convert_all(args, c, step_scratch(c), step_alone(&args->schedule, index),
+              GRADIENT_LOG2E * temperature_inverse(args));
   staging_close(&c->staging);
 }
 

@@ -70,6 +70,30 @@ WEFT_KERNEL(LITMUS(async_relay), 32, struct litmus_args, args) {
   }
 }
 
+/* A bulk store goes over what a bulk load of another CTA has read, completed and announced. */
+WEFT_KERNEL(LITMUS(async_overwrite), 32, struct litmus_args, args) {
+  if (cta_index() == 1) {
+    if (thread_index() == 0) {
+      mbarrier_init(full_barrier(), 1);
+      load_and_wait(args.data, args.out);
+      st_u32(release, gpu, args.flag, 1);
+    }
+  } else {
+    st_shared_u32x4(smem_add(stage_base(), 16 * thread_index()), splat(7));
+    fence_proxy_async_shared_cta(overwrite_filled); /* stage stores -> bulk store */
+    warp_sync();
+    if (thread_index() == 0) {
+      wait_u32_ge(gpu, args.flag, 1, litmus_limit(args.error), 1);
+#if LITMUS_MENDED
+      fence_proxy_async_global(overwrite_acquired); /* other CTA's bulk load -> bulk store */
+#endif
+      bulk_store(args.data, stage_base(), STAGE_BYTES);
+      bulk_commit();
+      bulk_wait_group(0);
+    }
+  }
+}
+
 /* Data of a peer through the read-only path. */
 WEFT_KERNEL(LITMUS(nc_load), 32, struct litmus_args, args) {
   if (thread_index() != 0) return;

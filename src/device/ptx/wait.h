@@ -31,6 +31,11 @@ DEV void mbarrier_wait_cluster(struct smem bar, uint32_t parity) {
   }
 }
 
+/* The same for speed alone: nothing may rely on it, and loom leaves it in its place. */
+DEV void mbarrier_pace(struct smem bar, uint32_t parity) {
+  mbarrier_wait(bar, parity);
+}
+
 /* Polls between two looks at the clock and at the error word. */
 #define PTX_WAIT_POLLS 64
 
@@ -68,6 +73,8 @@ PTX_WAIT_GE(pace, relaxed, gpu, 32)
 
 #define mbarrier_wait(bar, parity)                                                                 \
   loom_mbarrier_wait(LOOM_SITE(wait, "mbarrier.try_wait (wait)", ""), bar, parity, LOOM_SCOPE_cta)
+#define mbarrier_pace(bar, parity)                                                                 \
+  loom_mbarrier_wait(LOOM_SITE(plain, "mbarrier.try_wait (pace)", ""), bar, parity, LOOM_SCOPE_cta)
 #define mbarrier_wait_cluster(bar, parity)                                                         \
   loom_mbarrier_wait(LOOM_SITE(wait, "mbarrier.try_wait.acquire.cluster (wait)", ""), bar, parity, \
                      LOOM_SCOPE_cluster)
