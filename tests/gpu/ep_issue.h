@@ -7,6 +7,13 @@
 
 static char why[256];
 
+static weft_comm *worlds[EP_RANKS + 1][EP_RANKS];
+
+static weft_comm **world_of(int64_t ranks) {
+  if (worlds[ranks][0] == NULL) desk_world(ranks, 3000, worlds[ranks]);
+  return worlds[ranks];
+}
+
 /* Issues one call on every rank; the first bad status, or WEFT_OK. */
 enum call { SEND_DISPATCH, RECEIVE_DISPATCH, DISPATCH, SEND_COMBINE, RECEIVE_COMBINE, COMBINE };
 

@@ -30,13 +30,6 @@ static double seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static weft_comm *worlds[EP_RANKS + 1][EP_RANKS];
-
-static weft_comm **world_of(int64_t ranks) {
-  if (worlds[ranks][0] == NULL) desk_world(ranks, 3000, worlds[ranks]);
-  return worlds[ranks];
-}
-
 /* Dispatch, combine with and without weights, dispatch again: whole, or in halves with two in
  * flight. */
 static int everything(const ep_case *c, int halves) {
