@@ -94,6 +94,10 @@ static void make_set(const struct ep_scene *s, uint32_t rank, struct ep_scene_se
   e->recv_x = loom_alloc(rank, rows * h * 2);
   e->recv_scales = loom_alloc(rank, (s->scales.stride + 4) * (rows + s->scales.words * 16) * 4);
   e->recv_weights = loom_alloc(rank, rows * 4);
+  if (s->form.masking) { /* where rows of a dead rank must become 0 */
+    loom_fill(e->recv_x, 0xee, rows * h * 2);
+    loom_fill(e->recv_weights, 0xee, rows * 4);
+  }
   e->counts = loom_alloc(rank, pairs);
   e->offsets = loom_alloc(rank, pairs);
   e->source_counts = loom_alloc(rank, pairs);

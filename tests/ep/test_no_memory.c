@@ -137,7 +137,12 @@ static void calls_allocate_nothing(void **state) {
   assert_int_equal(small.local_bytes, info.local_bytes);
   assert_int_equal(weft_ep_plan_destroy(plan), WEFT_OK);
   free(workspace);
+  /* a GPU's plan is laid out without one */
   machine.arch = "sm90";
+  assert_int_equal(weft_ep_plan_query(&config, &machine, &info), WEFT_OK);
+  assert_true(info.local_bytes > 0 && info.symmetric_bytes > 0 && info.handle_bytes > 0);
+  assert_int_equal(info.rows_max, 4 * 9);
+  machine.arch = "sm100";
   assert_int_equal(weft_ep_plan_query(&config, &machine, &info), WEFT_ERR_UNSUPPORTED);
 }
 

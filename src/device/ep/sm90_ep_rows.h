@@ -171,7 +171,7 @@ DEV void ep_meet_peers(const struct ep_dispatch_args *a, const struct ep_part *p
     const uint32_t in = t->masking ? ep_state(t, r) : ep_await_grant(t, p->epoch, r);
     ep_learn(t, ep_known_of(p), r, in, 3);
     /* What the peers' own kernels did with the arrays that they have offered -> our bulk stores. */
-    if (t->fence == EP_FENCE_ON) fence_proxy_async_global(ep_dispatch_granted);
+    if (t->fence == EP_FENCE_ON && a->stages != 0) fence_proxy_async_global(ep_dispatch_granted);
   }
 }
 

@@ -25,6 +25,11 @@ DEV void ep_load_item(const struct ep_dispatch_args *a, const struct ep_part *p,
             gmem_add(a->x, token * a->x_stride + (uint64_t)piece * a->pieces.bytes), bytes, full);
 }
 
+/* The stage's load has landed. */
+DEV void ep_await_stage(const struct ep_part *p, uint32_t stage, uint32_t parity) {
+  mbarrier_wait(ep_barrier(p->at.full, stage), parity);
+}
+
 DEV uint32_t ep_items(const struct ep_dispatch_args *a, const struct ep_part *p) {
   return (p->last - p->first) * a->pieces.count;
 }
@@ -64,7 +69,7 @@ DEV void ep_store_rows(const struct ep_dispatch_args *a, const struct ep_part *p
     for (uint32_t piece = 0; piece < a->pieces.count; piece++) {
       const uint32_t bytes = ep_piece_bytes(a->row_bytes, a->pieces, piece);
       const uint64_t at = (uint64_t)to.row * a->row_bytes + (uint64_t)piece * a->pieces.bytes;
-      mbarrier_wait(ep_barrier(p->at.full, stage), parity);
+      ep_await_stage(p, stage, parity);
       if (to.x.a != 0) {
         if (a->team.fence == EP_FENCE_WIDE) fence_proxy_async(ep_dispatch_wide);
         bulk_store(gmem_add(to.x, at), ep_stage_at(a, stage), bytes);
@@ -88,7 +93,7 @@ DEV void ep_store_rows(const struct ep_dispatch_args *a, const struct ep_part *p
 DEV void ep_drain_ring(const struct ep_dispatch_args *a, const struct ep_part *p) {
   const uint32_t items = ep_items(a, p);
   for (uint32_t i = 0; i < a->stages && i < items; i++)
-    mbarrier_wait(ep_barrier(p->at.full, i), 0);
+    ep_await_stage(p, i, 0);
 }
 
 /* The whole kernel. */
