@@ -165,7 +165,6 @@ DEV void forward_kernel(const struct forward_args *args) {
       produce_by_hand(args, shared, rank, cluster, clusters);
     else if (warp_index() == 0 && elect_one())
       produce(args, shared, rank, cluster, clusters);
-    if (warp_index() == ANNOUNCER && has_peers(args)) announce(args);
   } else {
     setmaxnreg_inc(CONSUMER_REGISTERS);
     struct consumer self;

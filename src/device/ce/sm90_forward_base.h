@@ -23,8 +23,7 @@ enum {
   PARTIALS_AT_ONCE = 8, /* partials whose loads are in flight together while merging */
   PACE_CODE = 2,        /* of a wait for other clusters */
   WAIT_CODE = 1,        /* of a wait for the workspace, in the word of errors */
-  EXCHANGE_WARPS = 9,   /* of a CTA that take part in a team's exchange: this one and consumers' */
-  ANNOUNCER = 1,        /* warp of the producer's warpgroup */
+  EXCHANGE_WARPS = 8,   /* of a CTA that take part in a team's exchange: the consumers' */
   /* Named barriers: of each consumer from the first, and of the producer's warpgroup. */
   CONSUMER_BARRIER = 1,
   PRODUCER_BARRIER = 3,

@@ -148,8 +148,8 @@ DEV void finish_unit(const struct forward_args *args, struct forward_shared shar
   }
 }
 
-/* One warp of each CTA tells the peers of every cta_count()-th half of the token tiles, as soon as
- * a warpgroup has merged this rank's partials of it. */
+/* A warp tells the peers of every cta_count()-th half of the token tiles, when this rank's partials
+ * of it are merged. */
 DEV void announce(const struct forward_args *args) {
   const uint32_t halves = halves_of(args);
   for (uint32_t half = cta_index(); half < halves; half += cta_count()) {
@@ -158,14 +158,16 @@ DEV void announce(const struct forward_args *args) {
                 forward_limit(args), forward_wait_code(args));
     announce_rows(args, half);
   }
-  leave_exchange(args, cta_count() * EXCHANGE_WARPS);
 }
 
-/* The warps that multiplied merge what the ranks have. */
+/* The warps that multiplied merge what the ranks have, after one of each CTA has announced. They
+ * have no more tiles then: a warp that waited beside the tiles, looking at memory all the time,
+ * made forward ten times as slow. */
 DEV void merge_ranks(const struct forward_args *args) {
   const uint32_t halves = halves_of(args);
   /* Read anew: nothing of this is to be kept in registers while there are tiles. */
   const uint32_t warp = cta_index() * 8 + thread_index_anew() / 32 - 4;
+  if (warp % 8 == 0) announce(args);
   for (uint32_t half = warp; half < halves; half += cta_count() * 8)
     merge_half(args, half);
   leave_exchange(args, cta_count() * EXCHANGE_WARPS);
