@@ -271,6 +271,9 @@ static const constant constants[] = {
     CONSTANT(WEFT_EP_SCALE_UE8M0, 2),
     CONSTANT(WEFT_EP_ROW_MAJOR, 0),
     CONSTANT(WEFT_EP_COLUMN_MAJOR, 1),
+    CONSTANT(WEFT_EP_FENCE_ON, 0),
+    CONSTANT(WEFT_EP_FENCE_OFF, 1),
+    CONSTANT(WEFT_EP_FENCE_WIDE, 2),
 };
 
 /* Each struct starts with its size, and its _INIT macro puts it there. */
