@@ -55,8 +55,8 @@ wheel)
   environment venv apache-tvm-ffi numpy pytest
   rm -rf "$work/wheel"
   mkdir "$work/wheel"
-  "$work/venv/bin/python" -m pip wheel -q --no-deps -w "$work/wheel" -C build-dir="$work/wheel-build" \
-    -C cmake.define.WEFT_CUDA=OFF "$source_dir" >"$work/wheel.log" 2>&1 || {
+  "$work/venv/bin/python" -m pip wheel -q --no-deps -w "$work/wheel" --config-settings build-dir="$work/wheel-build" \
+    --config-settings cmake.define.WEFT_CUDA=OFF "$source_dir" >"$work/wheel.log" 2>&1 || {
     if grep -q "scikit-build-core" "$work/wheel.log" && ! grep -q "CMake Error\|error:.*\.c" "$work/wheel.log"; then
       tail -3 "$work/wheel.log"
       skip "scikit-build-core could not be fetched"
