@@ -77,10 +77,11 @@ mapfile -t clean < <(awk -F, '$2 == "clean" { print $1 }' "$work/all")
 
 if [ "$mode" = quick ]; then
   # A form that is flagged once may need more than 3 seeds; it gets 40.
-  # The loss head's kernels take seconds a seed: here one of each, and their call sites in the full form.
+  # The loss head's kernels take seconds a seed: here one of each. Their call sites, and those of dispatch and
+  # combine, are left out in the full form.
   mapfile -t always < <(awk -F, '$2 != "flagged once" && $1 !~ /^ce-/ { print $1 }' "$work/all")
   mapfile -t heads < <(awk -F, '$1 ~ /^ce-/ { print $1 }' "$work/all")
-  mapfile -t clean < <(printf '%s\n' "${clean[@]}" | grep -v '^ce-')
+  mapfile -t clean < <(printf '%s\n' "${clean[@]}" | grep -v '^ce-\|^ep-[^c]')
   mapfile -t once < <(awk -F, '$2 == "flagged once" { print $1 }' "$work/all")
   item "${#always[@]} protocols, 3 seeds, strict" verdicts 3 "" "${always[@]}"
   item "${#always[@]} protocols, 3 seeds, lenient" verdicts 3 --lenient "${always[@]}"
