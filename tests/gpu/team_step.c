@@ -19,6 +19,7 @@ const struct team_step_case team_step_cases[] = {
      WEFT_DX_REDUCE_SCATTER},
     {"parts of dX", 260, 260, 72, 900, 0, WEFT_BF16, WEFT_F32, 0, 0, 0, 1, 1, 0, 0, 0,
      WEFT_DX_NONE},
+    {"few tokens", 64, 5, 64, 700, 0, WEFT_BF16, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0},
     {"fewer tokens than ranks", 64, 5, 64, 700, 0, WEFT_F16, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0},
     {"4097 tokens", 4097, 4097, 64, 500, 0, WEFT_BF16, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0},
 };
